@@ -1,0 +1,225 @@
+"""Recipes: read, override by dotted name, check, save, compare.
+
+Each section of a recipe is a pydantic model that lives beside the class it builds; this file is only the machinery.
+It imports no torch, so that a mistake in a recipe is told at once.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from saccade.errors import UsageError
+
+Tree = dict[str, Any]
+SectionT = TypeVar("SectionT", bound="Section")
+
+
+class Section(BaseModel):
+    """One part of a recipe: frozen, and closed to names it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True)
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML as people write it: a name given twice is refused, and 1e-3 is a number."""
+
+
+def _mapping_without_repeats(loader: _StrictLoader, node: yaml.MappingNode) -> Tree:
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node)  # type: ignore[no-untyped-call]
+        if key in seen:
+            line = key_node.start_mark.line + 1
+            raise UsageError(f"line {line}: {key!r} is given twice in one section. Keep one of them.")
+        seen.add(key)
+    return loader.construct_mapping(node, deep=True)
+
+
+_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_repeats)
+# YAML 1.1 reads 1e-3 as a string because it lacks the dot; every recipe writes rates so.
+_StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def parse_yaml(text: str, origin: str) -> Any:
+    """The value of a YAML text; `origin` names it in errors."""
+    try:
+        return yaml.load(text, Loader=_StrictLoader)
+    except UsageError as error:
+        raise UsageError(f"{origin}: {error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{origin}:{mark.line + 1}" if mark else origin
+        raise UsageError(f"{place}: not valid YAML: {getattr(error, 'problem', error)}") from None
+
+
+def read(path: Path) -> Tree:
+    """A recipe file as a tree of plain values."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: is not UTF-8 text; a recipe is a YAML file.") from None
+    tree = parse_yaml(text, str(path))
+    if not isinstance(tree, dict):
+        raise UsageError(
+            f"{path}: a recipe is a mapping of sections (task, data, text, model, …); this file holds {_kind(tree)}."
+        )
+    return tree
+
+
+def _kind(value: object) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case list():
+            return "a list"
+        case str():
+            return f"the text {value[:40]!r}"
+        case _:
+            return repr(value)[:40]
+
+
+def override(tree: Mapping[str, Any], setting: str) -> Tree:
+    """A copy of the tree with one `dotted.name=value` set; the value is read as YAML.
+
+    Giving a section another `kind` starts that section afresh: the settings of the old kind do not fit the new one.
+    """
+    name, equals, text = setting.partition("=")
+    keys = name.strip().split(".")
+    if not equals or not all(keys):
+        raise UsageError(f"--set {setting}: write it as name=value, for example --set train.updates=500.")
+    return _with(tree, keys, parse_yaml(text, f"--set {name}"), name)
+
+
+def _with(tree: Mapping[str, Any], keys: Sequence[str], value: Any, name: str) -> Tree:
+    first, *rest = keys
+    if not rest:
+        if first == "kind" and tree.get("kind") not in (None, value):
+            return {"kind": value}
+        return {**tree, first: value}
+    below = tree.get(first)
+    if below is None:
+        below = {}
+    if not isinstance(below, Mapping):
+        raise UsageError(f"--set {name}: {first} holds {below!r}, which has no setting {'.'.join(rest)!r}.")
+    return {**tree, first: _with(below, rest, value, name)}
+
+
+def parse(section: type[SectionT], tree: Mapping[str, Any], origin: str = "recipe") -> SectionT:
+    """The tree as a typed section, or an error that names the setting, its place and the nearest valid name."""
+    try:
+        return section.model_validate(dict(tree))
+    except ValidationError as error:
+        lines = [_explain(section, dict(problem)) for problem in error.errors()]
+        raise UsageError("\n".join(f"{origin}: {line}" for line in lines)) from None
+
+
+def _explain(section: type[Section], problem: Tree) -> str:
+    path, owner, owner_name = _place(section, problem["loc"])
+    dotted = ".".join(path) or "the recipe"
+    match problem["type"]:
+        case "extra_forbidden":
+            valid = list(owner.model_fields)
+            near = difflib.get_close_matches(path[-1], valid, n=1, cutoff=0.5)
+            hint = f" Did you mean `{near[0]}`?" if near else ""
+            return f"{dotted} is not a setting of {owner_name}.{hint}\n  settings of {owner_name}: {', '.join(valid)}"
+        case "missing":
+            return f"{dotted} is missing."
+        case "union_tag_invalid":
+            kinds = problem["ctx"]["expected_tags"].replace("'", "")
+            tag = problem["ctx"]["tag"]
+            near = difflib.get_close_matches(tag, kinds.split(", "), n=1, cutoff=0.5)
+            hint = f" Did you mean `{near[0]}`?" if near else ""
+            return f"{dotted}.kind is {tag!r}; it must be one of {kinds}.{hint}"
+        case "union_tag_not_found":
+            return f"{dotted}.kind is missing."
+        case "literal_error":
+            wanted = problem["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
+            near = difflib.get_close_matches(str(problem["input"]), wanted.split(", "), n=1, cutoff=0.5)
+            hint = f" Did you mean `{near[0]}`?" if near else ""
+            return f"{dotted} is {problem['input']!r}; it must be one of {wanted}.{hint}"
+        case "value_error":
+            return f"{dotted}: {problem['ctx']['error']}" if path else str(problem["ctx"]["error"])
+        case _:
+            message = problem["msg"]
+            return f"{dotted} is {_short(problem['input'])}: {message[0].lower()}{message[1:]}."
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _place(section: type[Section], location: Sequence[str | int]) -> tuple[list[str], type[Section], str]:
+    """The dotted path of an error, and the section that owns its last name. Union tags in `location` are dropped."""
+    path: list[str] = []
+    owner, owner_name = section, "the recipe"
+    options: dict[str, type[Section]] = {}
+    for part in location:
+        if part in options:  # pydantic names the chosen kind as a step of its own
+            owner, options = options[str(part)], {}
+            continue
+        path.append(str(part))
+        field = owner.model_fields.get(str(part)) if isinstance(part, str) else None
+        if field is None:
+            continue
+        inner = list(_sections_in(field.annotation))
+        options = {kind: each for each in inner for kind in _kinds(each)}
+        if len(inner) == 1:
+            owner = inner[0]
+        if inner:
+            owner_name = str(part)
+    return path, owner, owner_name
+
+
+def _sections_in(annotation: Any) -> Iterator[type[Section]]:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        yield annotation
+    elif get_origin(annotation) is Annotated:
+        yield from _sections_in(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, UnionType, list, tuple, dict):
+        for argument in get_args(annotation):
+            yield from _sections_in(argument)
+
+
+def _kinds(section: type[Section]) -> tuple[str, ...]:
+    field = section.model_fields.get("kind")
+    return get_args(field.annotation) if field else ()
+
+
+def plain(section: Section) -> Tree:
+    """Every setting of the section, defaults included, as plain values."""
+    return section.model_dump(mode="json")
+
+
+def to_yaml(tree: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(tree), sort_keys=False, allow_unicode=True, width=110)
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The tree as `dotted.name: value`."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The settings that differ, each with its two values (None where a side lacks it)."""
+    first, second = flatten(one), flatten(other)
+    names = [*first, *(name for name in second if name not in first)]
+    return {name: (first.get(name), second.get(name)) for name in names if first.get(name) != second.get(name)}
