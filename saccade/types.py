@@ -6,7 +6,7 @@ D width, E width of the memory, V vocabulary.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -126,6 +126,11 @@ class State:
     source: Tree
     hypothesis: Tree
 
+    @property
+    def device(self) -> torch.device:
+        leaves = pytree.tree_leaves((self.hypothesis, self.source))
+        return next((leaf.device for leaf in leaves if isinstance(leaf, Tensor)), torch.device("cpu"))
+
     def select_hypotheses(self, rows_N: Tensor) -> "State":
         return State(self.source, pytree.tree_map(lambda x: x.index_select(0, rows_N), self.hypothesis))
 
@@ -175,13 +180,6 @@ class Hypothesis:
     """One a token, END included where it was reached."""
     ended: bool
     """False where the search stopped at the longest allowed length instead of END."""
-
-
-class Extent(NamedTuple):
-    """One sentence's part of a search: how many tokens came in, how many may come out."""
-
-    source: int
-    longest: int
 
 
 @dataclass(frozen=True)

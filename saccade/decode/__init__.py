@@ -1,0 +1,1 @@
+"""A step function → hypotheses. Nothing here knows which architecture it has."""

@@ -1,0 +1,1 @@
+"""Encoders, decoders, and one assembly per task."""

@@ -1,0 +1,1 @@
+"""Layers: tensors in, tensors out. No vocabulary, no task, no file."""

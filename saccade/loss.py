@@ -1,0 +1,36 @@
+"""Logits and targets → a sum and a token count. Division happens once, in the training loop.
+
+Shapes: B sentences, T tokens, V vocabulary.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from saccade.nn.masks import valid_BT
+from saccade.types import Tokens
+
+
+@dataclass(frozen=True)
+class Loss:
+    total: Tensor
+    """What is trained on, summed over real tokens; smoothing included."""
+    nll: Tensor
+    """Negative log-likelihood, summed over real tokens: what perplexity is reported from."""
+    tokens: Tensor
+
+
+def cross_entropy(logits_BTV: Tensor, target: Tokens, smoothing: float = 0.0) -> Loss:
+    """Label smoothing moves the mass ε evenly onto all V tokens, as torch does (Szegedy et al. 2016)."""
+    logits_BTV = logits_BTV.float()
+    valid = valid_BT(target.layout)
+    if smoothing == 0.0:
+        nll_BT = F.cross_entropy(logits_BTV.transpose(1, 2), target.ids_BT, reduction="none")
+        nll = (nll_BT * valid).sum()
+        return Loss(nll, nll.detach(), target.count)
+    normaliser_BT = logits_BTV.logsumexp(-1)
+    nll_BT = normaliser_BT - logits_BTV.gather(-1, target.ids_BT[:, :, None]).squeeze(-1)
+    even_BT = normaliser_BT - logits_BTV.mean(-1)
+    smooth_BT = (1 - smoothing) * nll_BT + smoothing * even_BT
+    return Loss((smooth_BT * valid).sum(), (nll_BT.detach() * valid).sum(), target.count)

@@ -1,0 +1,59 @@
+"""From what the encoder knows at its end to the state the decoder begins with.
+
+Shapes: B sentences, S source tokens, E encoder width, D decoder width.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from saccade.nn import masks
+from saccade.nn.recurrent import Memory
+from saccade.types import Encoded
+
+BridgeKind = Literal["linear", "copy", "mean", "zero"]
+
+
+class Bridge(nn.Module):
+    """`linear`: h = tanh(W h_final), c = W c_final, layer by layer (a decoder deeper than the encoder reads its top).
+
+    `copy`: the final states as they are (Sutskever et al. 2014). `mean`: tanh(W · mean of the memory), for encoders
+    that end in no state. `zero`: begin with zeros.
+    """
+
+    def __init__(self, kind: BridgeKind, memory_width: int, width: int, layers: int, states: tuple[str, ...]) -> None:
+        super().__init__()
+        self.kind = kind
+        self.width = width
+        self.states = states
+        self.count = layers
+        learned = layers if kind in ("linear", "mean") else 0
+        self.maps = nn.ModuleList(
+            nn.ModuleDict({name: nn.Linear(memory_width, width) for name in states}) for _ in range(learned)
+        )
+
+    def forward(self, encoded: Encoded) -> tuple[Memory, ...]:
+        match self.kind:
+            case "zero":
+                zeros_BD = encoded.memory_BSE.new_zeros(len(encoded.memory_BSE), self.width)
+                return tuple(dict.fromkeys(self.states, zeros_BD) for _ in range(self.count))
+            case "copy":
+                return encoded.final
+            case "mean":
+                mean_BE = self._mean(encoded)
+                return tuple(self._mapped(level, {"h": mean_BE}) for level in range(self.count))
+            case "linear":
+                top = len(encoded.final) - 1
+                return tuple(self._mapped(level, encoded.final[min(level, top)]) for level in range(self.count))
+
+    def _mapped(self, level: int, final: Memory) -> Memory:
+        maps = self.maps[level]
+        assert isinstance(maps, nn.ModuleDict)
+        begun = {name: maps[name](final.get(name, final["h"])) for name in self.states}
+        return begun | {"h": torch.tanh(begun["h"])}  # h is always within (−1, 1); c has no bound
+
+    def _mean(self, encoded: Encoded) -> Tensor:
+        valid = masks.valid_BT(encoded.layout)[:, :, None]
+        total_BE = (encoded.memory_BSE * valid).sum(1)
+        return total_BE / encoded.layout.lengths_B.clamp(min=1)[:, None]

@@ -1,0 +1,40 @@
+"""Config → model. The one place that asks which architecture it has."""
+
+from saccade.errors import UsageError
+from saccade.models.encoders import (
+    EncoderConfig,
+    RecurrentEncoder,
+    RecurrentEncoderConfig,
+    TransformerConfig,
+    TransformerEncoder,
+)
+from saccade.models.recurrent_decoder import RecurrentDecoder, RecurrentDecoderConfig
+from saccade.models.transformer_decoder import TransformerDecoder
+from saccade.models.translator import DecoderConfig, Translator, TranslatorConfig
+
+
+def build_encoder(config: EncoderConfig, vocabulary: int) -> RecurrentEncoder | TransformerEncoder:
+    match config:
+        case RecurrentEncoderConfig():
+            return RecurrentEncoder(config, vocabulary)
+        case TransformerConfig():
+            return TransformerEncoder(config, vocabulary)
+
+
+def build_decoder(config: DecoderConfig, vocabulary: int, memory_width: int) -> RecurrentDecoder | TransformerDecoder:
+    match config:
+        case RecurrentDecoderConfig():
+            return RecurrentDecoder(config, vocabulary, memory_width)
+        case TransformerConfig():
+            return TransformerDecoder(config, vocabulary, memory_width)
+
+
+def build_translator(config: TranslatorConfig, source_vocabulary: int, target_vocabulary: int) -> Translator:
+    if config.tie == "all" and source_vocabulary != target_vocabulary:
+        raise UsageError(
+            f"model.tie is all, which needs one vocabulary for both sides, but they have {source_vocabulary} and "
+            f"{target_vocabulary} tokens. Set text.shared to true, or model.tie to output."
+        )
+    encoder = build_encoder(config.encoder, source_vocabulary)
+    decoder = build_decoder(config.decoder, target_vocabulary, config.encoder.width)
+    return Translator(encoder, decoder, config.tie)

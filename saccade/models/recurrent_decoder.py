@@ -1,0 +1,146 @@
+"""A recurrent decoder, without attention or with it, as in Luong et al. (2015).
+
+The path is h_t → a_t → c_t → h̃_t = tanh(W [c_t; h_t]) → logits. With input feeding h̃_{t−1} is part of the next input;
+without it the recurrence does not read the context, and all steps of a given target run at once.
+Shapes: B sentences, N hypotheses, T target tokens, S source tokens, D width, E memory width, V vocabulary.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from saccade.config import Section
+from saccade.models.bridge import Bridge, BridgeKind
+from saccade.nn import masks
+from saccade.nn.attention import attend, make_score
+from saccade.nn.embedding import TokenEmbedding
+from saccade.nn.recurrent import Memory, RecurrentLayers
+from saccade.nn.watch import Watch
+from saccade.types import Encoded, Layout, State, Tree
+
+
+class AttentionConfig(Section):
+    score: Literal["dot", "general", "additive"] = "additive"
+    """How a query is matched with a key: dot and general (Luong et al. 2015), additive (Bahdanau et al. 2015)."""
+    scope: Literal["global"] = "global"
+    """Which source tokens are looked at: all of them."""
+    width: int | None = Field(None, ge=1)
+    """Inner width of the additive score; the decoder's width where not given."""
+
+
+class RecurrentDecoderConfig(Section):
+    kind: Literal["elman", "lstm", "gru"] = "lstm"
+    """Which recurrent cell."""
+    layers: int = Field(1, ge=1)
+    """How many layers are stacked."""
+    width: int = Field(256, ge=1)
+    """Width of each layer."""
+    attention: AttentionConfig | None = None
+    """How the decoder looks back at the source; none: it sees the source through its first state alone."""
+    feed_input: bool = False
+    """Feed the attentional vector of the last step into the next (Luong et al. 2015, section 3.3)."""
+    bridge: BridgeKind = "linear"
+    """What the first state is made of: the encoder's final states mapped or copied, the memory's mean, or zeros."""
+    embedding: int | None = Field(None, ge=1)
+    """Width of the token vectors; the layers' width where not given."""
+    dropout: float = Field(0.0, ge=0.0, lt=1.0)
+    """Dropout on token vectors, between layers and before the output."""
+
+
+class Reader(nn.Module):
+    """The context of a query, and the attentional vector h̃ made of both."""
+
+    def __init__(self, config: AttentionConfig, width: int, memory_width: int) -> None:
+        super().__init__()
+        self.score = make_score(config.score, width, memory_width, config.width or width)
+        self.combine = nn.Linear(memory_width + width, width, bias=False)
+
+    def prepare(self, encoded: Encoded) -> dict[str, Tensor]:
+        source = {"memory": encoded.memory_BSE, "keys": self.score.prepare(encoded.memory_BSE)}
+        may_look = masks.keys_B1S(encoded.layout)
+        return source if may_look is None else source | {"may_look": may_look}
+
+    def forward(self, queries_BTD: Tensor, source: dict[str, Tensor], watch: Watch | None = None) -> Tensor:
+        scores_BTS = self.score(queries_BTD, source["keys"])
+        context_BTE, weights_BTS = attend(scores_BTS, source["memory"], source.get("may_look"))
+        if watch is not None:
+            watch.saw_attention("cross", weights_BTS[:, None])
+        return torch.tanh(self.combine(torch.cat([context_BTE, queries_BTD], dim=-1)))
+
+
+class RecurrentDecoder(nn.Module):
+    def __init__(self, config: RecurrentDecoderConfig, vocabulary: int, memory_width: int) -> None:
+        super().__init__()
+        self.width = config.width
+        self.feeds = config.feed_input
+        embedding = config.embedding or config.width
+        self.embed = TokenEmbedding(vocabulary, embedding, dropout=config.dropout)
+        self.layers = RecurrentLayers(
+            config.kind,
+            embedding + (config.width if config.feed_input else 0),
+            config.width,
+            config.layers,
+            bidirectional=False,
+            dropout=config.dropout,
+        )
+        states = ("h", "c") if config.kind == "lstm" else ("h",)
+        self.bridge = Bridge(config.bridge, memory_width, config.width, config.layers, states)
+        self.reader = None if config.attention is None else Reader(config.attention, config.width, memory_width)
+        self.dropout = nn.Dropout(config.dropout)
+        self.output = nn.Linear(config.width, vocabulary)
+
+    def start(self, encoded: Encoded, max_steps: int) -> State:
+        hypothesis: Tree = {"layers": self.bridge(encoded)}
+        if self.feeds:
+            hypothesis["fed"] = encoded.memory_BSE.new_zeros(len(encoded.memory_BSE), self.width)
+        return State({} if self.reader is None else self.reader.prepare(encoded), hypothesis)
+
+    def forward(self, input_BT: Tensor, encoded: Encoded, watch: Watch | None = None) -> Tensor:
+        """Logits (B, T, V) of every next token, given the gold ones before it."""
+        logits_BTV, _ = self.prefill(input_BT, self.start(encoded, input_BT.shape[1]), watch)
+        return logits_BTV
+
+    def step(self, last_N: Tensor, state: State) -> tuple[Tensor, State]:
+        logits_N1V, state = self.prefill(last_N[:, None], state)
+        return logits_N1V[:, 0], state
+
+    def prefill(self, prefix_NT: Tensor, state: State, watch: Watch | None = None) -> tuple[Tensor, State]:
+        x_NTD = self.embed(prefix_NT, torch.zeros((), dtype=torch.long, device=prefix_NT.device))
+        if self.feeds:
+            out_NTD, hypothesis = self._feeding(x_NTD, state, watch)
+        else:
+            top_NTD, layers = self._advance(x_NTD, state.hypothesis["layers"], watch)
+            out_NTD, hypothesis = self._read(top_NTD, state.source, watch), {"layers": layers}
+        return self.output(self.dropout(out_NTD)), State(state.source, hypothesis)
+
+    def _advance(
+        self, x_NTD: Tensor, layers: tuple[Memory, ...], watch: Watch | None
+    ) -> tuple[Tensor, tuple[Memory, ...]]:
+        # Every row is as long as the longest here: what stands behind a target's end is never read.
+        rows, steps = x_NTD.shape[:2]
+        lengths_N = torch.full((rows,), steps, device=x_NTD.device)
+        top_NTD, after = self.layers(x_NTD, Layout(lengths_N, steps, even=True), layers, watch)
+        return top_NTD, after
+
+    def _read(self, top_NTD: Tensor, source: dict[str, Tensor], watch: Watch | None) -> Tensor:
+        if self.reader is None:
+            return top_NTD
+        # The hypotheses of one sentence are further queries to the same memory, which is never repeated.
+        queries_BQD = top_NTD.reshape(len(source["memory"]), -1, self.width)
+        read_BQD: Tensor = self.reader(queries_BQD, source, watch)
+        return read_BQD.reshape(top_NTD.shape)
+
+    def _feeding(self, x_NTD: Tensor, state: State, watch: Watch | None) -> tuple[Tensor, Tree]:
+        layers, fed_ND = state.hypothesis["layers"], state.hypothesis["fed"]
+        outs, looks = [], Watch()
+        for x_ND in x_NTD.unbind(1):
+            step_N1D = torch.cat([x_ND, fed_ND.to(x_ND.dtype)], dim=-1)[:, None]
+            top_N1D, layers = self._advance(step_N1D, layers, None if watch is None else Watch())
+            fed_ND = self._read(top_N1D, state.source, None if watch is None else looks)[:, 0]
+            outs.append(fed_ND)
+            # What is fed is the vector before the output's dropout (mechanisms differ here between toolkits).
+        if watch is not None and looks.attention:
+            watch.saw_attention("cross", torch.cat(looks.attention["cross"], dim=2))
+        return torch.stack(outs, dim=1), {"layers": layers, "fed": fed_ND}

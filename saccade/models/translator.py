@@ -1,0 +1,115 @@
+"""Sequence to sequence: an encoder and a decoder that know nothing of each other but `Encoded`.
+
+Shapes: B sentences, T target tokens, V vocabulary.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from saccade.config import Section
+from saccade.models.encoders import EncoderConfig, RecurrentEncoder, TransformerConfig, TransformerEncoder
+from saccade.models.recurrent_decoder import RecurrentDecoder, RecurrentDecoderConfig
+from saccade.models.transformer_decoder import TransformerDecoder
+from saccade.nn.watch import Watch
+from saccade.types import Batch, Encoded, State, Tokens
+
+DecoderConfig = Annotated[RecurrentDecoderConfig | TransformerConfig, Field(discriminator="kind")]
+
+
+class TranslatorConfig(Section):
+    encoder: EncoderConfig
+    """How the source is read."""
+    decoder: DecoderConfig
+    """How the target is written."""
+    tie: Literal["none", "output", "all"] = "none"
+    """Share weights: output = the target's token vectors also score the output; all = the source's too."""
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> "TranslatorConfig":
+        if isinstance(self.decoder, RecurrentDecoderConfig):
+            self._recurrent_decoder_fits(self.decoder)
+        self._tying_fits()
+        return self
+
+    def _recurrent_decoder_fits(self, decoder: RecurrentDecoderConfig) -> None:
+        ends_in_states = not isinstance(self.encoder, TransformerConfig)
+        if decoder.attention is None and decoder.feed_input:
+            raise ValueError("decoder.feed_input is on, but there is no decoder.attention whose vector could be fed")
+        if decoder.attention is None and decoder.bridge == "zero":
+            raise ValueError(
+                "decoder.bridge is zero and there is no decoder.attention: nothing of the source reaches the decoder"
+            )
+        if decoder.bridge in ("linear", "copy") and not ends_in_states:
+            raise ValueError(
+                f"decoder.bridge is {decoder.bridge}, but a transformer encoder ends in no state: use mean or zero"
+            )
+        if decoder.bridge == "copy":
+            mine = (self.encoder.kind, self.encoder.layers, self.encoder.width)
+            if mine != (decoder.kind, decoder.layers, decoder.width):
+                raise ValueError(
+                    "decoder.bridge is copy: encoder and decoder must have the same kind, layers and width "
+                    f"(they have {mine} and {(decoder.kind, decoder.layers, decoder.width)}); or use bridge linear"
+                )
+        if decoder.attention and decoder.attention.score == "dot" and self.encoder.width != decoder.width:
+            raise ValueError(
+                f"decoder.attention.score is dot, which needs encoder.width ({self.encoder.width}) = decoder.width "
+                f"({decoder.width}); make them equal or use general"
+            )
+
+    def _tying_fits(self) -> None:
+        if self.tie == "none":
+            return
+        into = _embedding_width(self.decoder)
+        if into != self.decoder.width:
+            raise ValueError(
+                f"tie is {self.tie}: the token vectors (decoder.embedding {into}) also score the output, "
+                f"so they must be as wide as the decoder ({self.decoder.width})"
+            )
+        if self.tie == "all" and _embedding_width(self.encoder) != into:
+            raise ValueError(
+                f"tie is all: the source's token vectors ({_embedding_width(self.encoder)}) "
+                f"must be as wide as the target's ({into})"
+            )
+
+
+def _embedding_width(side: EncoderConfig | DecoderConfig) -> int:
+    return side.width if isinstance(side, TransformerConfig) else side.embedding or side.width
+
+
+class Translator(nn.Module):
+    """A batch of pairs → logits of the target; or, step by step, whatever `decode/` asks for."""
+
+    def __init__(
+        self,
+        encoder: RecurrentEncoder | TransformerEncoder,
+        decoder: RecurrentDecoder | TransformerDecoder,
+        tie: Literal["none", "output", "all"],
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+        nn.init.normal_(decoder.output.weight, std=decoder.width**-0.5)
+        nn.init.zeros_(decoder.output.bias)
+        if tie != "none":
+            decoder.output.weight = decoder.embed.table.weight
+        if tie == "all":
+            encoder.embed.table.weight = decoder.embed.table.weight
+
+    def encode(self, source: Tokens, watch: Watch | None = None) -> Encoded:
+        encoded: Encoded = self.encoder(source, watch)
+        return encoded
+
+    def forward(self, batch: Batch, watch: Watch | None = None) -> Tensor:
+        logits_BTV: Tensor = self.decoder(batch.decoder_input_BT, self.encode(batch.source, watch), watch)
+        return logits_BTV
+
+    def start(self, encoded: Encoded, max_steps: int) -> State:
+        return self.decoder.start(encoded, max_steps)
+
+    def step(self, last_N: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.decoder.step(last_N, state)
+
+    def prefill(self, prefix_NT: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.decoder.prefill(prefix_NT, state)

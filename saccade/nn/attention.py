@@ -1,0 +1,158 @@
+"""How well a query matches each key, and the mean of the values that follows.
+
+Shapes: B batch, T queries, S keys, D query width, E key width, A attention width, H heads, K head width.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from saccade.nn import kernels, masks
+from saccade.nn.watch import Watch
+from saccade.types import Layout
+
+ScoreKind = Literal["dot", "general", "additive"]
+
+
+class Dot(nn.Module):
+    """e = q · k (Luong et al. 2015, section 3.1); needs queries and keys of one width."""
+
+    def prepare(self, keys_BSE: Tensor) -> Tensor:
+        return keys_BSE
+
+    def forward(self, queries_BTD: Tensor, prepared_BSE: Tensor) -> Tensor:
+        return queries_BTD @ prepared_BSE.transpose(1, 2)
+
+
+class General(nn.Module):
+    """e = q · W k (Luong et al. 2015, section 3.1)."""
+
+    def __init__(self, query_width: int, key_width: int) -> None:
+        super().__init__()
+        self.of_key = nn.Linear(key_width, query_width, bias=False)
+
+    def prepare(self, keys_BSE: Tensor) -> Tensor:
+        """W k does not depend on the query: once per source, not once per step."""
+        keys_BSD: Tensor = self.of_key(keys_BSE)
+        return keys_BSD
+
+    def forward(self, queries_BTD: Tensor, prepared_BSD: Tensor) -> Tensor:
+        return queries_BTD @ prepared_BSD.transpose(1, 2)
+
+
+class Additive(nn.Module):
+    """e = v · tanh(W k + U q), the alignment model of Bahdanau et al. (2015), section 3.1."""
+
+    def __init__(self, query_width: int, key_width: int, attention_width: int) -> None:
+        super().__init__()
+        self.of_query = nn.Linear(query_width, attention_width)
+        self.of_key = nn.Linear(key_width, attention_width, bias=False)
+        self.v = nn.Linear(attention_width, 1, bias=False)
+
+    def prepare(self, keys_BSE: Tensor) -> Tensor:
+        """The part that does not depend on the query: once per source, not once per step."""
+        keys_BSA: Tensor = self.of_key(keys_BSE)
+        return keys_BSA
+
+    def forward(self, queries_BTD: Tensor, prepared_BSA: Tensor) -> Tensor:
+        sum_BTSA = self.of_query(queries_BTD)[:, :, None] + prepared_BSA[:, None]
+        scores_BTS: Tensor = self.v(torch.tanh(sum_BTSA)).squeeze(-1)  # (B,T,S,1) -> (B,T,S)
+        return scores_BTS
+
+
+def make_score(kind: ScoreKind, query_width: int, key_width: int, attention_width: int) -> Dot | General | Additive:
+    match kind:
+        case "dot":
+            return Dot()
+        case "general":
+            return General(query_width, key_width)
+        case "additive":
+            return Additive(query_width, key_width, attention_width)
+
+
+def attend(scores: Tensor, values: Tensor, may_look: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The values' mean, weighted by softmax(scores) over the last dimension; a row that may look nowhere gets zeros."""
+    if may_look is None:
+        weights = scores.softmax(-1, dtype=torch.float32)
+    else:
+        blocked = torch.finfo(scores.dtype).min  # not -inf: a fully blocked row must not become NaN
+        weights = scores.masked_fill(~may_look, blocked).softmax(-1, dtype=torch.float32) * may_look
+    return weights.to(values.dtype) @ values, weights
+
+
+class MultiHead(nn.Module):
+    """Several scaled dot-product attentions side by side (Vaswani et al. 2017, section 3.2).
+
+    Heads are contiguous slices of the width; every projection has a bias, as in torch.nn.MultiheadAttention.
+    """
+
+    def __init__(self, width: int, heads: int, *, memory_width: int | None = None) -> None:
+        super().__init__()
+        self.heads = heads
+        self.of_query = nn.Linear(width, width)
+        self.of_key_value = nn.Linear(width if memory_width is None else memory_width, 2 * width)
+        self.out = nn.Linear(width, width)
+        nn.init.xavier_uniform_(self.of_query.weight)
+        for weight in self.of_key_value.weight.data.chunk(2):
+            nn.init.xavier_uniform_(weight)
+        nn.init.xavier_uniform_(self.out.weight)
+        for linear in (self.of_query, self.of_key_value, self.out):
+            nn.init.zeros_(linear.bias)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.reshape(*x.shape[:-1], self.heads, -1)  # (…, D) -> (…, H, K)
+
+    def queries(self, x: Tensor, layout: Layout) -> Tensor:
+        """(…, D), laid out as `layout` says -> (B, H, T, K)."""
+        return masks.pad(self._split(self.of_query(x)), layout).transpose(1, 2)
+
+    def keys_values(self, memory: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+        """(…, E), laid out as `layout` says -> twice (B, H, S, K)."""
+        keys, values = self.of_key_value(memory).chunk(2, dim=-1)
+        k, v = (masks.pad(self._split(x), layout).transpose(1, 2) for x in (keys, values))
+        return k, v
+
+    def mix(
+        self,
+        q_BHTK: Tensor,
+        k_BHSK: Tensor,
+        v_BHSK: Tensor,
+        *,
+        may_look: Tensor | None = None,
+        causal: bool = False,
+        watch: Watch | None = None,
+        kind: str = "",
+    ) -> Tensor:
+        """The mixed values (B, T, D). `may_look` is broadcast to (B, H, T, S); `causal` is a mask of its own."""
+        if watch is None:
+            mixed_BHTK = kernels.dot_product(q_BHTK, k_BHSK, v_BHSK, may_look, causal)
+        else:
+            if causal:
+                may_look = masks.causal_TS(q_BHTK.shape[2], k_BHSK.shape[2], q_BHTK.device)
+            scores_BHTS = q_BHTK @ k_BHSK.transpose(2, 3) * q_BHTK.shape[-1] ** -0.5
+            mixed_BHTK, weights_BHTS = attend(scores_BHTS, v_BHSK, may_look)
+            watch.saw_attention(kind, weights_BHTS)
+        mixed_BTD: Tensor = self.out(mixed_BHTK.transpose(1, 2).flatten(2))  # (B,H,T,K) -> (B,T,H*K)
+        return mixed_BTD
+
+
+class FeedForward(nn.Module):
+    """W₂ φ(W₁ x + b₁) + b₂ on every token by itself."""
+
+    def __init__(self, width: int, inner: int, dropout: float, activation: Literal["relu", "gelu"] = "relu") -> None:
+        super().__init__()
+        self.widen = nn.Linear(width, inner)
+        self.narrow = nn.Linear(inner, width)
+        self.dropout = nn.Dropout(dropout)
+        self.activation = activation
+        for linear in (self.widen, self.narrow):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = self.widen(x)
+        active = F.relu(wide) if self.activation == "relu" else F.gelu(wide)
+        out: Tensor = self.narrow(self.dropout(active))
+        return out

@@ -1,0 +1,77 @@
+"""Token ids → vectors, with or without their places.
+
+Shapes: … any leading dimensions, D width.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+PositionKind = Literal["none", "sinusoidal", "learned"]
+
+
+class Sinusoidal(nn.Module):
+    """PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(same): interleaved, as printed in Vaswani et al. (2017)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        rates = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+        self.register_buffer("rates", rates.float(), persistent=False)
+        self.rates: Tensor
+
+    def forward(self, place: Tensor) -> Tensor:
+        angle = place[..., None].float() * self.rates
+        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)  # (…, D/2, 2) -> (…, D)
+
+
+class Learned(nn.Module):
+    """One free vector a place; places beyond the last share it."""
+
+    def __init__(self, width: int, places: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(places, width)
+        nn.init.normal_(self.table.weight, std=0.02)
+
+    def forward(self, place: Tensor) -> Tensor:
+        vectors: Tensor = self.table(place.clamp(max=self.table.num_embeddings - 1))
+        return vectors
+
+
+class TokenEmbedding(nn.Module):
+    """E[id] · scale + position, then dropout. The table is drawn from N(0, 1/D), so that it can serve as output too."""
+
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        *,
+        scaled: bool = False,
+        positions: PositionKind = "none",
+        places: int = 0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocabulary, width)
+        nn.init.normal_(self.table.weight, std=width**-0.5)
+        self.scale = width**0.5 if scaled else 1.0
+        self.positions = _make_positions(positions, width, places)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids: Tensor, place: Tensor) -> Tensor:
+        """`place` is broadcast against `ids`."""
+        x = self.table(ids) * self.scale
+        if self.positions is not None:
+            x = x + self.positions(place)
+        dropped: Tensor = self.dropout(x)
+        return dropped
+
+
+def _make_positions(kind: PositionKind, width: int, places: int) -> Sinusoidal | Learned | None:
+    match kind:
+        case "none":
+            return None
+        case "sinusoidal":
+            return Sinusoidal(width)
+        case "learned":
+            return Learned(width, places)

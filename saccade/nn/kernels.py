@@ -1,0 +1,80 @@
+"""The fast twins and their range: every call into a fused kernel stands here, each beside the readable path it equals.
+
+Chosen by what the tensors are, not by the version of torch:
+
+| mechanism | readable | fast twin | range |
+|---|---|---|---|
+| dot-product attention | `attention.attend` | `scaled_dot_product_attention` | everything dense |
+| Elman, LSTM, GRU layer | `recurrent.*.step` in a loop | torch's fused recurrences (cuDNN, oneDNN) | torch's variants |
+
+Shapes: B sentences, H heads, T queries, S keys, K head width, I input width, D hidden width.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+HOLD = 1e4  # far beyond where a logistic gate is exactly 0 or 1, in every precision
+
+
+def dot_product(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, may_look: Tensor | None, causal: bool) -> Tensor:
+    """softmax(q·k/√K) v without ever holding the weights; rows that may look nowhere give zeros."""
+    if may_look is None:
+        return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=causal)
+    out = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=may_look)
+    return out.masked_fill(~may_look.any(-1, keepdim=True), 0.0)
+
+
+Weights = tuple[Tensor, Tensor, Tensor, Tensor]  # weight_ih, weight_hh, bias_ih, bias_hh
+
+
+def lstm(x_BTI: Tensor, h_BD: Tensor, c_BD: Tensor, weights: Weights, valid_BT: Tensor | None) -> tuple[Tensor, Tensor]:
+    """One direction of one layer: its outputs (B, T, D) and its cell state (B, D) at each sentence's own end.
+
+    The fused kernels hand back only the cell state at the last step, for a short sentence behind its padding. An extra
+    input that is 1 on padding drives the forget gate to exactly 1 and the input gate to exactly 0, so that the cell
+    state is carried to the last step unchanged; no packing, no sorting, no synchronisation.
+    """
+    weight_ih, weight_hh, bias_ih, bias_hh = weights
+    if valid_BT is not None:
+        width = len(weight_hh) // 4
+        # Eight columns, not one: tensor cores want widths that are multiples of eight.
+        hold_gates = torch.tensor([-HOLD, HOLD, 0.0, 0.0], device=x_BTI.device, dtype=x_BTI.dtype)
+        column_G1 = hold_gates.repeat_interleave(width)[:, None]
+        padding_BT1 = (~valid_BT).to(x_BTI.dtype)[:, :, None]
+        weight_ih = torch.cat([weight_ih.to(x_BTI.dtype), F.pad(column_G1, (0, 7))], dim=1)
+        x_BTI = torch.cat([x_BTI, F.pad(padding_BT1, (0, 7))], dim=2)
+    with _quiet_about_copies(x_BTI):
+        out_BTD, _, c_1BD = torch.lstm(
+            x_BTI, (h_BD[None], c_BD[None]), (weight_ih, weight_hh, bias_ih, bias_hh), True, 1, 0.0, True, False, True
+        )
+    return out_BTD, c_1BD[0]
+
+
+def gru(x_BTI: Tensor, h_BD: Tensor, weights: Weights) -> Tensor:
+    with _quiet_about_copies(x_BTI):
+        out_BTD, _ = torch.gru(x_BTI, h_BD[None], weights, True, 1, 0.0, True, False, True)
+    return out_BTD
+
+
+def elman(x_BTI: Tensor, h_BD: Tensor, weights: Weights, activation: str) -> Tensor:
+    """`activation` is tanh or relu: the two that torch fuses."""
+    fused = torch.rnn_tanh if activation == "tanh" else torch.rnn_relu
+    with _quiet_about_copies(x_BTI):
+        out_BTD, _ = fused(x_BTI, h_BD[None], weights, True, 1, 0.0, True, False, True)
+    return out_BTD
+
+
+@contextmanager
+def _quiet_about_copies(x: Tensor) -> Iterator[None]:
+    """CuDNN copies weights that are not one block of memory and says so at every call; the copy is small."""
+    if not x.is_cuda:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+        yield
