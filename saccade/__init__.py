@@ -1,0 +1,45 @@
+"""Saccade: sequence models you can see through."""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from saccade.api import Model, TrainedRun, load, recipe, train, training
+    from saccade.errors import SaccadeError, UsageError
+    from saccade.recipe import Recipe
+
+__version__ = "0.1.0"
+__all__ = [
+    "Model",
+    "Recipe",
+    "SaccadeError",
+    "TrainedRun",
+    "UsageError",
+    "load",
+    "recipe",
+    "train",
+    "training",
+]
+
+_HOME = {"Recipe": "saccade.recipe", "SaccadeError": "saccade.errors", "UsageError": "saccade.errors"}
+
+
+class _Package(ModuleType):
+    """Imports what is asked for when it is asked for: `import saccade` and `saccade --help` need no torch."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module 'saccade' has no attribute {name!r}")
+        value = getattr(import_module(_HOME.get(name, "saccade.api")), name)
+        super().__setattr__(name, value)
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Importing the package saccade.train would put it where the function saccade.train belongs.
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -5,6 +5,7 @@ Shapes: B sentences, T tokens, V vocabulary.
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -23,7 +24,7 @@ class Loss:
 
 def cross_entropy(logits_BTV: Tensor, target: Tokens, smoothing: float = 0.0) -> Loss:
     """Label smoothing moves the mass ε evenly onto all V tokens, as torch does (Szegedy et al. 2016)."""
-    logits_BTV = logits_BTV.float()
+    logits_BTV = logits_BTV.to(torch.promote_types(logits_BTV.dtype, torch.float32))
     valid = valid_BT(target.layout)
     if smoothing == 0.0:
         nll_BT = F.cross_entropy(logits_BTV.transpose(1, 2), target.ids_BT, reduction="none")

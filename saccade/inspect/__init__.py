@@ -1,0 +1,1 @@
+"""A model and an example → a Trace of its inside."""

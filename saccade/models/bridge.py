@@ -16,7 +16,9 @@ BridgeKind = Literal["linear", "copy", "mean", "zero"]
 
 
 class Bridge(nn.Module):
-    """`linear`: h = tanh(W h_final), c = W c_final, layer by layer (a decoder deeper than the encoder reads its top).
+    """`linear`: h = tanh(W h_final), c = W c_final, layer by layer; the two stacks are aligned at their tops.
+
+    So a decoder deeper than the encoder reads the encoder's top again, a shallower one leaves out its bottom.
 
     `copy`: the final states as they are (Sutskever et al. 2014). `mean`: tanh(W · mean of the memory), for encoders
     that end in no state. `zero`: begin with zeros.
@@ -45,7 +47,10 @@ class Bridge(nn.Module):
                 return tuple(self._mapped(level, {"h": mean_BE}) for level in range(self.count))
             case "linear":
                 top = len(encoded.final) - 1
-                return tuple(self._mapped(level, encoded.final[min(level, top)]) for level in range(self.count))
+                skipped = max(0, len(encoded.final) - self.count)  # without attention the top is all that is seen
+                return tuple(
+                    self._mapped(level, encoded.final[min(level + skipped, top)]) for level in range(self.count)
+                )
 
     def _mapped(self, level: int, final: Memory) -> Memory:
         maps = self.maps[level]

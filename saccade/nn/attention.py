@@ -74,11 +74,12 @@ def make_score(kind: ScoreKind, query_width: int, key_width: int, attention_widt
 
 def attend(scores: Tensor, values: Tensor, may_look: Tensor | None) -> tuple[Tensor, Tensor]:
     """The values' mean, weighted by softmax(scores) over the last dimension; a row that may look nowhere gets zeros."""
+    precise = torch.promote_types(scores.dtype, torch.float32)  # half precision is too coarse for sums of many weights
     if may_look is None:
-        weights = scores.softmax(-1, dtype=torch.float32)
+        weights = scores.softmax(-1, dtype=precise)
     else:
         blocked = torch.finfo(scores.dtype).min  # not -inf: a fully blocked row must not become NaN
-        weights = scores.masked_fill(~may_look, blocked).softmax(-1, dtype=torch.float32) * may_look
+        weights = scores.masked_fill(~may_look, blocked).softmax(-1, dtype=precise) * may_look
     return weights.to(values.dtype) @ values, weights
 
 

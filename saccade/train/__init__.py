@@ -1,0 +1,1 @@
+"""Batches and a model → a trained model: the loop, its optimiser and schedule, and the run that keeps what it makes."""

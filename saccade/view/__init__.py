@@ -1,0 +1,1 @@
+"""Pictures: traces and numbers in, image, page or table out. The only place that imports plotting."""

@@ -1,0 +1,1 @@
+"""Measurements: speed and memory, each a program that prints its numbers."""

@@ -1,0 +1,119 @@
+"""Millions of pairs through the real path, from files to batches, within bounded memory.
+
+Run `python -m bench.large_corpus --pairs 5000000`. Two files are made up in a temporary folder, read, tokenised,
+written to a token store and batched; speed and the highest memory use are printed.
+"""
+
+import argparse
+import itertools
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from saccade.data.batching import Plan, collate, padding_share
+from saccade.data.files import Counts, Parallel, pairs
+from saccade.data.store import Store, Tokenizer, write_store
+from saccade.text.learn import train_tokenizers
+from saccade.text.recipe import BpeText
+
+BLOCK = 20_000  # pairs made up at a time
+LEXICON = 20_000
+SAMPLE = 20_000  # pairs the tokenizer is trained on
+
+
+def make_up(folder: Path, count: int) -> Parallel:
+    """Two files of `count` lines: words drawn by Zipf's law, each with a fixed translation; the same every time."""
+    random = np.random.default_rng(1)
+    letters = np.array(list("etaoinshrdlucmfwypvbgkjqxzäöüß"))
+    source_words, target_words = (
+        np.array(["".join(random.choice(letters, random.integers(2, 11))) for _ in range(LEXICON)], dtype=object)
+        for _ in range(2)
+    )
+    share = 1.0 / np.arange(1, LEXICON + 1)
+    up_to = np.cumsum(share / share.sum())
+    with (folder / "train.en").open("wb") as source, (folder / "train.de").open("wb") as target:
+        for begin in range(0, count, BLOCK):
+            lengths = random.integers(3, 30, min(BLOCK, count - begin))
+            words = np.minimum(np.searchsorted(up_to, random.random(lengths.sum())), LEXICON - 1)
+            sentences = np.split(words, np.cumsum(lengths)[:-1])
+            source.write("".join(" ".join(source_words[each]) + "\n" for each in sentences).encode())
+            target.write("".join(" ".join(target_words[each][::-1]) + "\n" for each in sentences).encode())
+    return Parallel(source=(str(folder / "train.en"),), target=(str(folder / "train.de"),))
+
+
+def train_tokenizer(split: Parallel, folder: Path) -> Tokenizer:
+    """Byte-pair encoding learnt from the first pairs."""
+    sample = list(itertools.islice(pairs(split, base=folder, counts=Counts()), SAMPLE))
+    recipe = BpeText(size=8000)
+    return train_tokenizers(recipe, (pair.source for pair in sample), (pair.target for pair in sample), seed=0).source
+
+
+def read_batches(store: Store, plan: Plan, count: int) -> int:
+    """Make `count` batches from all over an epoch; how many tokens they hold."""
+    epoch = plan.epoch(0)
+    chosen = np.random.default_rng(2).integers(0, len(epoch), count)
+    made = (collate(store, epoch[k]) for k in chosen.tolist())
+    return sum(int(batch.source.count) + int(batch.target.count) for batch in made)
+
+
+def peak_mib() -> float:
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux kilobytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+class Clock:
+    """Prints what each stage took."""
+
+    def __init__(self) -> None:
+        self.begun = self.last = time.perf_counter()
+
+    def lap(self, what: str, *, megabytes: float = 0.0, rows: int = 0) -> None:
+        now = time.perf_counter()
+        took, self.last = now - self.last, now
+        speed = f"{rows / took:12,.0f} lines/s" if rows else " " * 20
+        speed += f" {megabytes / took:8.1f} MB/s" if megabytes else " " * 14
+        print(f"{what:32} {took:8.2f} s {speed}   peak {peak_mib():7.0f} MiB", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=5_000_000)
+    parser.add_argument("--batch-tokens", type=int, default=4096)
+    arguments = parser.parse_args()
+    print(f"{arguments.pairs:,} pairs; peak after the imports {peak_mib():.0f} MiB", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder, clock = Path(name), Clock()
+        split = make_up(folder, arguments.pairs)
+        megabytes = sum((folder / each).stat().st_size for each in ("train.en", "train.de")) / 1e6
+        clock.lap("files made up", megabytes=megabytes, rows=arguments.pairs)
+
+        for _ in pairs(split, base=folder, counts=Counts()):
+            pass
+        clock.lap("files read", megabytes=megabytes, rows=arguments.pairs)
+
+        tokenizer = train_tokenizer(split, folder)
+        clock.lap("tokenizer trained on a sample")
+
+        counts = Counts()
+        rows = pairs(split, base=folder, counts=counts)
+        store = write_store(folder / "store", rows, tokenizer, tokenizer, max_length=512, on_long="drop", counts=counts)
+        clock.lap("read, tokenised, stored", megabytes=megabytes, rows=arguments.pairs)
+
+        plan = Plan(store.lengths, arguments.batch_tokens, seed=0)
+        batches_in_epoch = len(plan.epoch(0))
+        clock.lap("epoch planned", rows=len(store))
+        tokens = read_batches(store, plan, 1000)
+        clock.lap("plan again, 1,000 batches made")
+
+        print(" ".join(counts.sentences()))
+        print(f"{batches_in_epoch:,} batches an epoch; {tokens:,} tokens in 1,000 of them")
+        print(f"{padding_share(store.lengths, plan, 0):.1%} of the positions are padding")
+        print(f"all in all {time.perf_counter() - clock.begun:.1f} s, peak {peak_mib():.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()

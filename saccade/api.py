@@ -1,0 +1,199 @@
+"""Load, train, translate, score, evaluate, explain: what `import saccade` gives."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, overload
+
+from saccade import checkpoint, config
+from saccade.checkpoint import Loaded, RunFolder
+from saccade.decode.settings import DecodeConfig
+from saccade.device import pick_device
+from saccade.errors import UsageError
+from saccade.evaluate import METRICS, Evaluation, MetricName, Scored, decoded_metrics, evaluate, score
+from saccade.inspect.attention import attention_trace
+from saccade.recipe import Recipe, load_recipe
+from saccade.train.events import Event, Finished
+from saccade.train.run import run as run_job
+from saccade.translate import Engine, Translation
+from saccade.types import Trace
+
+PathLike = str | os.PathLike[str]
+FREE_TO_CHANGE = ("train.updates", "train.minutes", "train.patience", "train.workers", "train.keep", "train.log_every")
+"""Settings that a resumed run may have otherwise than the run it continues."""
+
+
+class Model:
+    """A trained model from a run folder."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.path = loaded.path
+        self.config = loaded.config
+        self.engine = Engine(loaded.model, loaded.text, loaded.device)
+        self.decode = DecodeConfig.model_validate(loaded.config["decode"])
+
+    @property
+    def parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.engine.model.parameters())
+
+    def decoding(
+        self,
+        *,
+        beam: int | None = None,
+        n_best: int | None = None,
+        length_penalty: float | None = None,
+        max_length: int | None = None,
+    ) -> DecodeConfig:
+        """The model's own way to decode, with what is given here instead."""
+        given = {"beam": beam, "n_best": n_best, "alpha": length_penalty, "max_length": max_length}
+        tree = config.plain(self.decode) | {name: value for name, value in given.items() if value is not None}
+        if beam is not None and n_best is None:
+            tree["n_best"] = min(tree["n_best"], beam)
+        return config.parse(DecodeConfig, tree, "decode")
+
+    @overload
+    def translate(self, lines: str, *, beam: int | None = ..., n_best: int | None = ...) -> Translation: ...
+
+    @overload
+    def translate(
+        self, lines: list[str] | tuple[str, ...], *, beam: int | None = ..., n_best: int | None = ...
+    ) -> list[Translation]: ...
+
+    def translate(
+        self, lines: str | list[str] | tuple[str, ...], *, beam: int | None = None, n_best: int | None = None
+    ) -> Translation | list[Translation]:
+        """A line → its translation; a list of lines → a list."""
+        decode = self.decoding(beam=beam, n_best=n_best)
+        if isinstance(lines, str):
+            return self.engine.translate([lines], decode)[0]
+        return self.engine.translate(lines, decode)
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> Iterator[Scored]:
+        """How probable each target is, given its source."""
+        if len(sources) != len(targets):
+            raise UsageError(f"there are {len(sources)} sources and {len(targets)} targets; give as many of each.")
+        return score(self.engine, sources, targets)
+
+    def evaluate(
+        self,
+        sources: Sequence[str],
+        references: Sequence[str],
+        *,
+        metrics: Sequence[MetricName] = METRICS,
+        decode: DecodeConfig | None = None,
+        batch_tokens: int = 4096,
+    ) -> Evaluation:
+        """Translate the sources and score the outputs against the references."""
+        if len(sources) != len(references):
+            raise UsageError(
+                f"there are {len(sources)} sources and {len(references)} references; give as many of each."
+            )
+        return evaluate(
+            self.engine,
+            sources,
+            references,
+            metrics=metrics,
+            decode=decode or self.decode,
+            batch_tokens=batch_tokens,
+        )
+
+    def explain(self, line: str, target: str | None = None) -> Trace:
+        """Every attention weight while `target` (or, where none is given, the model's own output) is written."""
+        text = self.engine.text
+        source_ids = text.source.encode(line)[: self.engine.max_source]
+        if target is None:
+            target_ids = list(self.engine.translate([line], self.decode)[0].hypotheses[0].tokens)
+        else:
+            target_ids = text.target.encode(target)
+        return attention_trace(
+            self.engine.model,
+            source_ids,
+            target_ids,
+            source_pieces=[*text.source.pieces(source_ids), "</s>"],
+            target_pieces=[*text.target.pieces(target_ids), "</s>"],
+            title=f"{line} → {text.target.decode(target_ids)}",
+        )
+
+
+def load(path: PathLike, device: str = "auto") -> Model:
+    """The model of a run folder; every file is checked before it is used, and nothing in it can run."""
+    return Model(checkpoint.load(Path(path), pick_device(device)))
+
+
+def recipe(name_or_path: PathLike, *settings: str) -> Recipe:
+    """A recipe file, or one that comes with Saccade, with `dotted.name=value` settings applied."""
+    return load_recipe(os.fspath(name_or_path), settings)[0]
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """What a training came to."""
+
+    path: Path
+    finished: Finished
+
+    @property
+    def best(self) -> dict[str, float]:
+        return self.finished.best
+
+    def load(self, device: str = "auto") -> Model:
+        return load(self.path, device)
+
+
+def train(
+    what: Recipe | PathLike,
+    out: PathLike,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: str = "auto",
+    base: PathLike | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> TrainedRun:
+    """Train a recipe to its end into the folder `out`; `on_event` hears of everything on the way.
+
+    `base` is where relative paths in the recipe are seen from: the recipe's own folder, or the working directory.
+    """
+    finished: Finished | None = None
+    for event in training(what, out, resume=resume, overwrite=overwrite, device=device, base=base):
+        if on_event is not None:
+            on_event(event)
+        if isinstance(event, Finished):
+            finished = event
+    assert finished is not None  # a training that does not finish raises
+    return TrainedRun(finished.path, finished)
+
+
+def training(
+    what: Recipe | PathLike,
+    out: PathLike,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: str = "auto",
+    base: PathLike | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Event]:
+    """As `train`, one event at a time; it goes on when the next one is asked for. `stop` ends it after an update."""
+    if isinstance(what, Recipe):
+        chosen, folder_of_recipe = what, Path.cwd()
+    else:
+        chosen, folder_of_recipe = load_recipe(os.fspath(what))
+    on = pick_device(device)
+    folder = _reopened(Path(out), chosen) if resume else RunFolder.create(Path(out), overwrite=overwrite)
+    job = chosen.job(Path(base) if base is not None else folder_of_recipe)
+    yield from run_job(job, folder, device=on, stop=stop, decoded=partial(decoded_metrics, device=on))
+
+
+def _reopened(path: Path, chosen: Recipe) -> RunFolder:
+    if not (path / checkpoint.RECIPE).is_file():
+        raise UsageError(f"{path}: there is no run to resume. Leave out --resume to begin one.")
+    saved = config.parse(Recipe, config.read(path / checkpoint.RECIPE), str(path / checkpoint.RECIPE))
+    changed = config.difference(config.plain(saved), config.plain(chosen))
+    fixed: dict[str, tuple[Any, Any]] = {name: two for name, two in changed.items() if name not in FREE_TO_CHANGE}
+    if fixed:
+        told = "\n".join(f"  {name}: {before!r} there, {now!r} here" for name, (before, now) in fixed.items())
+        raise UsageError(f"{path}: was begun with other settings:\n{told}\nResume with those, or begin anew in --out.")
+    return RunFolder(path)

@@ -1,0 +1,335 @@
+"""Token ids on disk, memory-mapped: a corpus may be larger than memory, and opens at once."""
+
+import hashlib
+import json
+import mmap
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saccade.data.files import Counts, OnLong, Pair
+from saccade.errors import SaccadeError, UsageError
+from saccade.types import END
+
+FORMAT = 1
+CHUNK_CHARACTERS = 4_000_000  # a chunk of very long lines must not fill the memory either
+Ids = NDArray[Any]
+
+
+class Tokenizer(Protocol):
+    """What the store needs of a tokenizer."""
+
+    @property
+    def size(self) -> int: ...
+
+    def encode_batch(self, texts: list[str], /) -> list[list[int]]: ...
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of unequal length, end to end in one array; row i lies between offsets i and i + 1."""
+
+    values: Ids
+    offsets: NDArray[np.int64]
+
+    def __getitem__(self, i: int) -> Ids:
+        row: Ids = self.values[self.offsets[i] : self.offsets[i + 1]]
+        return row
+
+    def take(self, rows: NDArray[np.integer[Any]]) -> tuple[Ids, NDArray[np.int64]]:
+        """The values of some rows, end to end, and the rows' lengths."""
+        starts = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - starts
+        before = np.cumsum(lengths) - lengths  # how many values the rows in front of each have
+        at = np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
+        return self.values[at], lengths
+
+
+@dataclass(frozen=True)
+class Store:
+    """Encoded sentence pairs; each side ends in END."""
+
+    folder: Path
+    sources: Ragged
+    targets: Ragged
+    texts: Ragged | None
+    """Source 0, target 0, source 1, … as UTF-8, where the store was written with `keep_text`."""
+    facts: dict[str, Any]
+    """What `store.json` says: counts, sizes, checksums."""
+
+    @staticmethod
+    def open(folder: Path) -> "Store":
+        try:
+            facts = json.loads((folder / "store.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UsageError(
+                f"{folder}: holds no finished token store (store.json is missing). Prepare it again."
+            ) from None
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{folder}/store.json: cannot be read: {error}. Prepare the store again.") from None
+        if not isinstance(facts, dict) or facts.get("format") != FORMAT or not facts.get("done"):
+            raise UsageError(f"{folder}: is not a finished token store of format {FORMAT}. Prepare it again.")
+        for name, file in facts["files"].items():
+            found = (folder / name).stat().st_size if (folder / name).is_file() else "no"
+            if found != file["bytes"]:
+                raise UsageError(f"{folder / name}: has {found} bytes, not {file['bytes']}. Prepare the store again.")
+        return Store(
+            folder,
+            _mapped(folder, "source", facts["dtype"]["source"]),
+            _mapped(folder, "target", facts["dtype"]["target"]),
+            _mapped(folder, "text", "uint8") if "text.bin" in facts["files"] else None,
+            facts,
+        )
+
+    def __len__(self) -> int:
+        return len(self.sources.offsets) - 1
+
+    def source(self, i: int) -> Ids:
+        return self.sources[i]
+
+    def target(self, i: int) -> Ids:
+        return self.targets[i]
+
+    def text(self, i: int) -> tuple[str, str]:
+        """The pair as it stood in the data."""
+        if self.texts is None:
+            raise UsageError(f"{self.folder}: was written without the raw text. Prepare it again with keep_text.")
+        return self.texts[2 * i].tobytes().decode("utf-8"), self.texts[2 * i + 1].tobytes().decode("utf-8")
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int32]:
+        """(n, 2): tokens of source and target, END included."""
+        both = np.empty((len(self), 2), dtype=np.int32)
+        both[:, 0], both[:, 1] = np.diff(self.sources.offsets), np.diff(self.targets.offsets)
+        return both
+
+    @property
+    def max_length(self) -> int:
+        """The most tokens a side may have, END not counted."""
+        return int(self.facts["max_length"])
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for stores of equal content."""
+        return str(self.facts["fingerprint"])
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(**self.facts["counts"])
+
+
+def _mapped(folder: Path, name: str, dtype: str) -> Ragged:
+    values = _map(folder / f"{name}.bin", np.dtype(dtype).newbyteorder("<"), scattered=True)
+    return Ragged(values, _map(folder / f"{name}.idx", np.dtype("<i8"), scattered=False))
+
+
+def _map(path: Path, dtype: np.dtype[Any], *, scattered: bool) -> Ids:
+    if path.stat().st_size == 0:
+        return np.empty(0, dtype=dtype)  # an empty file cannot be mapped
+    with path.open("rb") as file:
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if scattered and hasattr(mmap, "MADV_RANDOM"):  # batches are drawn from everywhere: reading ahead is wasted memory
+        pages.madvise(mmap.MADV_RANDOM)
+    return np.frombuffer(pages, dtype=dtype)
+
+
+class _Column:
+    """One ragged array on its way to disk: `name.bin` and `name.idx`."""
+
+    def __init__(self, folder: Path, name: str, dtype: np.dtype[Any], files: ExitStack) -> None:
+        self.dtype, self.end = dtype.newbyteorder("<"), 0
+        self.files = {each: files.enter_context((folder / each).open("wb")) for each in (f"{name}.bin", f"{name}.idx")}
+        self.hashes = {each: hashlib.sha256() for each in self.files}
+        self._write(f"{name}.idx", np.zeros(1, dtype="<i8"))
+        self.name = name
+
+    def append(self, values: Ids, lengths: NDArray[np.int64]) -> None:
+        self._write(f"{self.name}.bin", np.ascontiguousarray(values, dtype=self.dtype))
+        offsets = self.end + np.cumsum(lengths)
+        self._write(f"{self.name}.idx", offsets.astype("<i8"))
+        self.end += int(lengths.sum())
+
+    def _write(self, name: str, array: Ids) -> None:
+        content = array.tobytes()
+        self.files[name].write(content)
+        self.hashes[name].update(content)
+
+    def finish(self) -> dict[str, dict[str, Any]]:
+        for file in self.files.values():
+            file.flush()
+            os.fsync(file.fileno())
+        return {name: {"bytes": f.tell(), "sha256": self.hashes[name].hexdigest()} for name, f in self.files.items()}
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """How long a side may be, and what happens to longer ones."""
+
+    max_length: int
+    on_long: OnLong
+    counts: Counts
+
+    def apply(self, pairs: Sequence[Pair], sides: Sequence[tuple[list[int], list[int]]]) -> Iterator[int]:
+        """The positions of the pairs to keep; those to cut are cut in place."""
+        for i, (source, target) in enumerate(sides):
+            if len(source) <= self.max_length and len(target) <= self.max_length:
+                yield i
+                continue
+            match self.on_long:
+                case "drop":
+                    self.counts.note("too_long_dropped", pairs[i].place)
+                    self.counts.kept -= 1
+                case "cut":
+                    self.counts.note("too_long_cut", pairs[i].place)
+                    del source[self.max_length :], target[self.max_length :]
+                    yield i
+                case "refuse":
+                    raise UsageError(
+                        f"{pairs[i].place}: {len(source):,} source and {len(target):,} target tokens; "
+                        f"data.max_length allows {self.max_length:,}. Raise it, or set data.on_long to cut or drop."
+                    )
+
+
+def write_store(
+    folder: Path,
+    pairs: Iterable[Pair | tuple[str, str]],
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    on_long: OnLong,
+    counts: Counts,
+    keep_text: bool = False,
+    chunk: int = 10_000,
+) -> Store:
+    """Encode the pairs and write them, holding one chunk in memory at a time.
+
+    The folder appears when all of it is written, and not before; an older store there is replaced then. Pairs from a
+    reader are in `counts` already; plain tuples are counted here.
+    """
+    limit = _Limit(max_length, on_long, counts)
+    partial = folder.parent / f".{folder.name}-{uuid4().hex[:8]}"
+    try:
+        if folder.exists() and any(folder.iterdir()) and not (folder / "store.json").exists():
+            raise UsageError(f"{folder}: holds other files than a token store. Name another folder, or empty this one.")
+        partial.mkdir(parents=True)
+        try:
+            some_pairs = _chunks(_counted(pairs, counts), chunk)
+            _write_facts(partial, _write(partial, some_pairs, (source_tokenizer, target_tokenizer), limit, keep_text))
+            if folder.exists():
+                shutil.rmtree(folder)
+            partial.rename(folder)
+            _fsync_folder(folder.parent)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        raise SaccadeError(f"{folder}: the token store cannot be written: {error.strerror or error}.") from error
+    return Store.open(folder)
+
+
+def _counted(pairs: Iterable[Pair | tuple[str, str]], counts: Counts) -> Iterator[Pair]:
+    for number, pair in enumerate(pairs, start=1):
+        if isinstance(pair, Pair):
+            yield pair
+        else:
+            counts.lines += 1
+            counts.kept += 1
+            yield Pair(*pair, place=f"pair {number}")
+
+
+def _chunks(pairs: Iterable[Pair], most: int) -> Iterator[list[Pair]]:
+    held: list[Pair] = []
+    characters = 0
+    for pair in pairs:
+        held.append(pair)
+        characters += len(pair.source) + len(pair.target)
+        if len(held) >= most or characters >= CHUNK_CHARACTERS:
+            yield held
+            held, characters = [], 0
+    if held:
+        yield held
+
+
+def _write(
+    folder: Path,
+    chunks: Iterable[list[Pair]],
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    limit: _Limit,
+    keep_text: bool,
+) -> dict[str, Any]:
+    dtypes = [np.dtype(np.uint16 if each.size <= 1 << 16 else np.uint32) for each in tokenizers]
+    rows = 0
+    with ExitStack() as files:
+        source = _Column(folder, "source", dtypes[0], files)
+        target = _Column(folder, "target", dtypes[1], files)
+        text = _Column(folder, "text", np.dtype(np.uint8), files) if keep_text else None
+        for pairs in chunks:
+            encoded = [
+                tokenizers[0].encode_batch([pair.source for pair in pairs]),
+                tokenizers[1].encode_batch([pair.target for pair in pairs]),
+            ]
+            kept = list(limit.apply(pairs, list(zip(*encoded, strict=True))))
+            rows += len(kept)
+            for column, side in zip((source, target), encoded, strict=True):
+                column.append(*_ended([side[i] for i in kept], column.dtype))
+            if text is not None:
+                text.append(*_utf8([pairs[i] for i in kept]))
+        if not rows:
+            told = " ".join(limit.counts.sentences())
+            raise UsageError(f"no usable sentence pair is left: {told} Check the files that data.train names.")
+        written = source.finish() | target.finish() | (text.finish() if text else {})
+    return {
+        "format": FORMAT,
+        "pairs": rows,
+        "tokens": {"source": source.end, "target": target.end},
+        "dtype": {"source": dtypes[0].name, "target": dtypes[1].name},
+        "vocabulary": {"source": tokenizers[0].size, "target": tokenizers[1].size},
+        "max_length": limit.max_length,
+        "counts": limit.counts.to_dict(),
+        "files": written,
+        "fingerprint": hashlib.sha256("".join(each["sha256"] for each in written.values()).encode()).hexdigest(),
+        "done": True,
+    }
+
+
+def _ended(rows: list[list[int]], dtype: np.dtype[Any]) -> tuple[Ids, NDArray[np.int64]]:
+    """The rows end to end, each followed by END; and their lengths with it."""
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows)) + 1
+    values = np.full(lengths.sum(), END, dtype=dtype)
+    is_word = np.ones(len(values), dtype=bool)
+    is_word[np.cumsum(lengths) - 1] = False
+    values[is_word] = np.fromiter(chain.from_iterable(rows), dtype=dtype, count=len(values) - len(rows))
+    return values, lengths
+
+
+def _utf8(pairs: Iterable[Pair]) -> tuple[Ids, NDArray[np.int64]]:
+    sides = [side.encode("utf-8") for pair in pairs for side in (pair.source, pair.target)]
+    return np.frombuffer(b"".join(sides), dtype=np.uint8), np.array([len(side) for side in sides], dtype=np.int64)
+
+
+def _write_facts(folder: Path, facts: dict[str, Any]) -> None:
+    temporary = folder / "store.json.tmp"
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(facts, file, ensure_ascii=False, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(folder / "store.json")
+    _fsync_folder(folder)
+
+
+def _fsync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,95 @@
+"""A model and data → numbers: metrics of its outputs, and the probabilities it gives to outputs of others."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from saccade.decode.settings import DecodeConfig
+from saccade.errors import UsageError
+from saccade.metrics.score import Score
+from saccade.metrics.text import bleu, chrf, exact_match
+from saccade.models.translator import Translator
+from saccade.text import TextPair
+from saccade.translate import Engine, Translation
+from saccade.types import END, Batch, Tokens
+
+MetricName = Literal["bleu", "chrf", "exact_match"]
+METRICS: tuple[MetricName, ...] = ("bleu", "chrf", "exact_match")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    scores: tuple[Score, ...]
+    translations: tuple[Translation, ...]
+
+    def __getitem__(self, name: str) -> Score:
+        for score in self.scores:
+            if score.name == name:
+                return score
+        raise UsageError(f"{name} was not computed; there are {', '.join(score.name for score in self.scores)}.")
+
+
+def measure(name: MetricName, outputs: Sequence[str], references: Sequence[str], *, confidence: bool = True) -> Score:
+    match name:
+        case "bleu":
+            return bleu(outputs, references, confidence=confidence)
+        case "chrf":
+            return chrf(outputs, references, confidence=confidence)
+        case "exact_match":
+            return exact_match(outputs, references)
+
+
+def evaluate(
+    engine: Engine,
+    sources: Sequence[str],
+    references: Sequence[str],
+    *,
+    metrics: Sequence[MetricName] = METRICS,
+    decode: DecodeConfig,
+    batch_tokens: int = 4096,
+) -> Evaluation:
+    """Translate the sources and score the raw text against the references."""
+    translations = engine.translate(sources, decode, batch_tokens)
+    outputs = [each.text for each in translations]
+    return Evaluation(tuple(measure(name, outputs, references) for name in metrics), tuple(translations))
+
+
+def decoded_metrics(
+    model: Translator, text: TextPair, sources: list[str], references: list[str], *, device: torch.device
+) -> dict[str, float]:
+    """What validation reports of greedily decoded outputs."""
+    translations = Engine(model, text, device).translate(sources, DecodeConfig(beam=1), batch_tokens=8192)
+    outputs = [each.text for each in translations]
+    return {name: measure(name, outputs, references, confidence=False).value for name in METRICS}
+
+
+@dataclass(frozen=True)
+class Scored:
+    """How probable a given output is: the natural logarithm, token by token, END last."""
+
+    log_probability: float
+    token_log_probabilities: tuple[float, ...]
+    tokens: tuple[str, ...]
+
+    @property
+    def perplexity(self) -> float:
+        return float(torch.tensor(-self.log_probability / len(self.token_log_probabilities)).exp())
+
+
+@torch.inference_mode()
+def score(
+    engine: Engine, sources: Sequence[str], targets: Sequence[str], batch_sentences: int = 64
+) -> Iterator[Scored]:
+    """The probability of each target given its source, in order."""
+    for begin in range(0, len(sources), batch_sentences):
+        some = slice(begin, begin + batch_sentences)
+        rows = [[*ids, END] for ids in engine.text.source.encode_batch(list(sources[some]))]
+        gold = [[*ids, END] for ids in engine.text.target.encode_batch(list(targets[some]))]
+        batch = Batch(Tokens.of(rows), Tokens.of(gold)).to(engine.device)
+        log_p_BTV = engine.model(batch).float().log_softmax(-1)
+        picked_BT = log_p_BTV.gather(-1, batch.target.ids_BT[:, :, None]).squeeze(-1).cpu()
+        for ids, values in zip(gold, picked_BT.tolist(), strict=True):
+            own = tuple(values[: len(ids)])
+            yield Scored(sum(own), own, tuple(engine.text.target.pieces(ids)))

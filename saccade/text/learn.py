@@ -1,0 +1,159 @@
+"""Learning tokenizers from the training text: a seeded sample, the library's trainers, one layout of ids.
+
+The same text and seed give the same bytes. The pieces come from the library; the ids are ours: specials, bytes, pieces.
+"""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+import tokenizers as library
+from tokenizers import models, pre_tokenizers, trainers
+
+from saccade.text import layout
+from saccade.text.layout import RESERVED, BpeModel, TokenizerFile, UnigramModel, WordModel
+from saccade.text.pair import TextPair
+from saccade.text.recipe import BpeText, ByteText, CharText, TextConfig, UnigramText, WordText
+from saccade.text.tokenizer import Tokenizer, refuse_surrogates
+from saccade.types import SPECIALS
+
+# Characters that make up this share of the text become pieces; the rest, a long tail in any text from the web, is spelt
+# in bytes. The idea is SentencePiece's character coverage (Kudo and Richardson 2018).
+COVERAGE = 0.9999
+# A pair seen once tells nothing about other text.
+LEAST_PAIRS = 2
+
+
+def train_tokenizers(config: TextConfig, sources: Iterable[str], targets: Iterable[str], seed: int) -> TextPair:
+    """The tokenizers for both sides, learnt from at most `config.sample` lines of each, of both together where shared.
+
+    Each side is read once, the source first.
+    """
+    if config.shared:
+        both = _train(config, chain(sources, targets), seed)
+        return TextPair(both, both, shared=True)
+    return TextPair(_train(config, sources, seed), _train(config, targets, seed), shared=False)
+
+
+def sample_lines(lines: Iterable[str], count: int, seed: int) -> list[str]:
+    """`count` lines, every choice of them equally likely, in the order they came (Vitter 1985, algorithm R)."""
+    draw = random.Random(seed).random
+    kept: list[tuple[int, str]] = []
+    for number, line in enumerate(lines):
+        if number < count:
+            kept.append((number, line))
+            continue
+        place = int(draw() * (number + 1))
+        if place < count:
+            kept[place] = (number, line)
+    return [line for _, line in sorted(kept)]
+
+
+def _train(config: TextConfig, lines: Iterable[str], seed: int) -> Tokenizer:
+    normalizer = layout.normalizer(config.normalize, config.lowercase)
+    bytes_only = Tokenizer(TokenizerFile(normalizer=normalizer, model=_bpe([], [])).write())
+    if isinstance(config, ByteText):
+        return bytes_only
+    sample = sample_lines(lines, config.sample, seed)
+    for line in sample:
+        refuse_surrogates(line, f"training text {line[:40]!r}")
+    text = [bytes_only.normalise(line) for line in sample]
+    model: layout.Model
+    match config:
+        case CharText():
+            model = _bpe(_most_frequent(_count_characters(text), config.size - len(RESERVED)), [])
+        case WordText():
+            model = _learn_words(text, config.size - len(SPECIALS))
+        case BpeText():
+            model = _learn_bpe(text, config.size - len(RESERVED))
+        case UnigramText():
+            model = _learn_unigram(text, config.size - len(RESERVED))
+    return Tokenizer(TokenizerFile(normalizer=normalizer, model=model).write())
+
+
+def _count_characters(lines: Sequence[str]) -> Counter[str]:
+    count: Counter[str] = Counter()
+    for line in lines:
+        count.update(line)
+    return count
+
+
+def _most_frequent(count: Counter[str], at_most: int) -> list[str]:
+    return sorted(count, key=lambda piece: (-count[piece], piece))[:at_most]
+
+
+def _alphabet(lines: Sequence[str], room: int) -> tuple[list[str], list[str]]:
+    """The characters that become pieces, at most half of the room, and the text cut where any other stood.
+
+    Cut, because the library's trainers would otherwise join the neighbours of a character they leave out.
+    """
+    count = _count_characters(lines)
+    ranked = _most_frequent(count, len(count))
+    wanted, covered, total = 0, 0, count.total()
+    while covered < COVERAGE * total:
+        covered += count[ranked[wanted]]
+        wanted += 1
+    wanted = min(wanted, max(1, room // 2))
+    kept, rare = ranked[:wanted], ranked[wanted:]
+    if not rare:
+        return kept, list(lines)
+    cut = rare[0]
+    to_cut = str.maketrans(dict.fromkeys(rare, cut))
+    return kept, [part for line in lines for part in line.translate(to_cut).split(cut) if part]
+
+
+def _learn_bpe(lines: Sequence[str], room: int) -> BpeModel:
+    alphabet, text = _alphabet(lines, room)
+    trainer = trainers.BpeTrainer(
+        vocab_size=room, min_frequency=LEAST_PAIRS, initial_alphabet=alphabet, show_progress=False
+    )
+    learnt = _run(models.BPE(), trainer, text)
+    pieces = sorted(learnt["vocab"], key=learnt["vocab"].__getitem__)
+    return _bpe(pieces, [(left, right) for left, right in learnt["merges"]])
+
+
+def _bpe(pieces: Sequence[str], merges: Sequence[tuple[str, str]]) -> BpeModel:
+    reserved = set(RESERVED)
+    kept = [(left, right) for left, right in merges if reserved.isdisjoint((left, right, left + right))]
+    return BpeModel(vocab=_numbered(RESERVED, pieces), merges=kept)
+
+
+def _learn_unigram(lines: Sequence[str], room: int) -> UnigramModel:
+    """The library's pieces, with scores rounded to 4 digits.
+
+    The library sums over words in an order that changes from run to run, so the last digits of its scores do too; and
+    characters that pruning lost come back just above the lowest score, in random order: they all get that score.
+    """
+    alphabet, text = _alphabet(lines, room)
+    trainer = trainers.UnigramTrainer(vocab_size=room, initial_alphabet=alphabet, show_progress=False)
+    learnt: list[tuple[str, float]] = [
+        (piece, score) for piece, score in _run(models.Unigram(), trainer, text)["vocab"]
+    ]
+    floor = min((score for _, score in learnt), default=0.0)
+    band = floor + 1e-4 * sum(len(piece) == 1 for piece, _ in learnt)
+    scores = {piece: round(floor if len(piece) == 1 and score <= band else score, 4) for piece, score in learnt}
+    best = sorted(scores, key=lambda piece: (-scores[piece], piece))[:room]
+    return UnigramModel(vocab=[(piece, scores.get(piece, 0.0)) for piece in _numbered(RESERVED, best)])
+
+
+def _learn_words(lines: Sequence[str], room: int) -> WordModel:
+    trainer = trainers.WordLevelTrainer(vocab_size=room, show_progress=False)
+    learnt = _run(models.WordLevel(), trainer, lines)["vocab"]
+    return WordModel(vocab=_numbered(SPECIALS, sorted(learnt, key=learnt.__getitem__)))
+
+
+def _numbered(reserved: Sequence[str], pieces: Sequence[str]) -> dict[str, int]:
+    """Ids for the reserved tokens, then the pieces; a piece like a reserved one cannot arise, and would be lost."""
+    return {piece: each for each, piece in enumerate(dict.fromkeys((*reserved, *pieces)))}
+
+
+def _run(model: models.Model, trainer: trainers.Trainer, lines: Sequence[str]) -> dict[str, Any]:
+    """What the library's trainer made of the lines, as plain values."""
+    whole = library.Tokenizer(model)
+    whole.pre_tokenizer = pre_tokenizers.Split(library.Regex(layout.WORDS), "isolated")
+    whole.train_from_iterator(lines, trainer, length=len(lines))
+    learnt: dict[str, Any] = json.loads(whole.to_str())["model"]
+    return learnt

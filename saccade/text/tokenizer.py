@@ -1,0 +1,132 @@
+"""One tokenizer: text to ids and back, losing nothing but what its normal form drops."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import tokenizers as library
+
+from saccade.errors import UsageError
+from saccade.text.layout import RESERVED, Model, TokenizerFile, WordModel
+from saccade.types import END, PAD, SPECIALS, START, UNKNOWN
+
+_VISIBLE = {" ": "␣", "\n": "⏎"}
+
+
+class Tokenizer:
+    """Text to ids and back. Ids 0 to 3 are PAD, START, END and UNKNOWN."""
+
+    def __init__(self, text: str, origin: str = "tokenizer.json") -> None:
+        file = TokenizerFile.read(text, origin)
+        self._json = file.write()  # not `text`: the library must read nothing that was not checked
+        self._library = library.Tokenizer.from_str(self._json)
+        self._pieces = file.model.pieces()
+        self._is_word = isinstance(file.model, WordModel)
+        self._bytes = [piece.encode() for piece in self._pieces]
+        if not self._is_word:
+            self._bytes[len(SPECIALS) : len(RESERVED)] = [bytes([byte]) for byte in range(256)]
+        for silent in (PAD, START, END):
+            self._bytes[silent] = b""
+
+    @staticmethod
+    def from_json(text: str, origin: str = "tokenizer.json") -> "Tokenizer":
+        """The tokenizer that `to_json` wrote; `origin` names the text in errors."""
+        return Tokenizer(text, origin)
+
+    def to_json(self) -> str:
+        return self._json
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tokenizer) and other._json == self._json
+
+    def __hash__(self) -> int:
+        return hash(self._json)
+
+    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[str]]:
+        return Tokenizer, (self._json,)
+
+    @property
+    def size(self) -> int:
+        """How many ids there are, specials included."""
+        return len(self._pieces)
+
+    @property
+    def model(self) -> Model:
+        """The vocabulary with its merges or scores, as plain values."""
+        return TokenizerFile.read(self._json, "tokenizer.json").model
+
+    def normalise(self, text: str) -> str:
+        """What comes back from `decode(encode(text))`."""
+        normalizer = self._library.normalizer
+        return text if normalizer is None else str(_unicode([text], lambda: normalizer.normalize_str(text)))
+
+    def words(self, text: str) -> list[str]:
+        """The normalised text cut into the stretches that no piece crosses; joined they are that text."""
+        whole = self.normalise(text)
+        cut = _unicode([whole], lambda: self._library.pre_tokenizer.pre_tokenize_str(whole))
+        return [word for word, _ in cut]
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without START and END."""
+        encoding = _unicode([text], lambda: self._library.encode(text, add_special_tokens=False))
+        return list(encoding.ids)
+
+    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
+        """The ids of many texts, in parallel where the machine allows it."""
+        rows = list(texts)
+        encodings = _unicode(rows, lambda: self._library.encode_batch_fast(rows, add_special_tokens=False))
+        return [list(encoding.ids) for encoding in encodings]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of the ids; PAD, START and END say nothing, and bytes that are no UTF-8 become U+FFFD.
+
+        Where the tokens are words, UNKNOWN stands for one that most often had a space before it: it is written so.
+        """
+        self._check(ids)
+        parts = [self._bytes[each] for each in ids]
+        if self._is_word:
+            begun = False
+            for place, part in enumerate(parts):
+                if begun and ids[place] == UNKNOWN:
+                    parts[place] = b" " + part
+                begun = begun or part != b""
+        # Not by the library's decoder: one wrong byte there spoils every byte around it.
+        return b"".join(parts).decode("utf-8", errors="replace")
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """One readable string an id, for pictures: a lone space is ␣, a line's end ⏎, the byte E2 <E2>."""
+        self._check(ids)
+        return [self._readable(each) for each in ids]
+
+    def _readable(self, each: int) -> str:
+        piece = self._pieces[each]
+        if not self._is_word and len(SPECIALS) <= each < len(RESERVED):
+            return f"<{piece[3:5]}>"
+        return _VISIBLE.get(piece, piece)
+
+    def _check(self, ids: Sequence[int]) -> None:
+        if len(ids) and not (min(ids) >= 0 and max(ids) < self.size):
+            wrong = next(each for each in ids if not 0 <= each < self.size)
+            raise UsageError(
+                f"ids: {wrong} is not an id of this tokenizer, whose ids are 0 to {self.size - 1}. "
+                "Decode with the tokenizer the ids were made with."
+            )
+
+
+def _unicode(texts: Sequence[str], call: Callable[[], Any]) -> Any:
+    """The call's result; where it fails for a lone surrogate, an error that says so."""
+    try:
+        return call()
+    except (TypeError, UnicodeEncodeError):
+        for number, text in enumerate(texts, start=1):
+            refuse_surrogates(text, f"text {number}")
+        raise
+
+
+def refuse_surrogates(text: str, name: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{name}: character {error.start + 1} is the lone surrogate {text[error.start]!r}, "
+            "which is not Unicode text. Read the text as UTF-8, or replace such characters."
+        ) from None

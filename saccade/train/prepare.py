@@ -1,0 +1,64 @@
+"""Text → tokenizers and token stores in the run folder, once; a resumed run finds them there."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from saccade.data.files import Counts
+from saccade.data.splits import DataConfig, Split, length_rule, split_pairs
+from saccade.data.store import Store, write_store
+from saccade.text import BpeText, TextConfig, TextPair, train_tokenizers
+
+
+@dataclass(frozen=True)
+class Prepared:
+    text: TextPair
+    train: Store
+    valid: Store
+    remarks: tuple[str, ...]
+
+
+def prepare(data: DataConfig, text: TextConfig, *, base: Path, folder: Path, seed: int) -> Prepared:
+    """Everything training reads, made afresh in `folder`."""
+
+    def side(split: Split, which: int) -> Iterator[str]:
+        return (pair[which] for pair in split_pairs(data, split, base=base, counts=Counts()))
+
+    pair = train_tokenizers(text, side("train", 0), side("train", 1), seed)
+    pair.save(folder)
+    drops = isinstance(text, BpeText) and text.dropout > 0
+    stores = {
+        split: _store(data, split, pair, base=base, folder=folder, keep_text=drops or split == "valid")
+        for split in _SPLITS
+    }
+    return Prepared(pair, stores["train"], stores["valid"], _remarks(stores))
+
+
+_SPLITS: tuple[Split, ...] = ("train", "valid")
+
+
+def _store(data: DataConfig, split: Split, text: TextPair, *, base: Path, folder: Path, keep_text: bool) -> Store:
+    counts = Counts()
+    max_length, on_long = length_rule(data, split)
+    return write_store(
+        folder / "data" / split,
+        split_pairs(data, split, base=base, counts=counts),
+        text.source,
+        text.target,
+        max_length=max_length,
+        on_long=on_long,
+        counts=counts,
+        keep_text=keep_text,
+    )
+
+
+def reopen(folder: Path) -> Prepared | None:
+    """What `prepare` left in the folder, or None where it did not come to its end."""
+    if not all((folder / "data" / split / "store.json").exists() for split in _SPLITS):
+        return None
+    stores = {split: Store.open(folder / "data" / split) for split in _SPLITS}
+    return Prepared(TextPair.load(folder), stores["train"], stores["valid"], _remarks(stores))
+
+
+def _remarks(stores: dict[Split, Store]) -> tuple[str, ...]:
+    return tuple(f"{split}: {told}" for split, store in stores.items() for told in store.counts.sentences())

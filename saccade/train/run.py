@@ -1,0 +1,317 @@
+"""One run from recipe sections to a finished run folder: listens to the loop, logs, validates, saves, publishes."""
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from saccade import checkpoint
+from saccade.checkpoint import RunFolder
+from saccade.config import plain, to_yaml
+from saccade.data.batching import Encode, Plan, batches, collate
+from saccade.data.splits import DataConfig
+from saccade.data.store import Store
+from saccade.errors import SaccadeError
+from saccade.loss import cross_entropy
+from saccade.models.build import build_translator
+from saccade.models.translator import Translator, TranslatorConfig
+from saccade.text import BpeDropout, BpeText, TextConfig, TextPair
+from saccade.train.environment import environment
+from saccade.train.events import Event, Finished, Logged, Prepared, Saved, SaveDue, Stopped, Updated, Validated
+from saccade.train.loop import Progress, Trainer, autocast, fingerprint, is_better, seed_everything, set_precision
+from saccade.train.optimizer import make_optimizer, named_state, restore_state
+from saccade.train.prepare import Prepared as Data
+from saccade.train.prepare import prepare, reopen
+from saccade.train.settings import TrainConfig
+
+Decoded = Callable[[Translator, TextPair, list[str], list[str]], dict[str, float]]
+"""(model, tokenizers, sources, references) → metrics of the decoded outputs; training itself does not decode."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be trained."""
+
+    task: str
+    data: DataConfig
+    text: TextConfig
+    model: TranslatorConfig
+    train: TrainConfig
+    seed: int
+    decode: dict[str, Any]
+    """Kept with the model for those who use it; training does not read it."""
+    recipe: dict[str, Any]
+    """The whole resolved recipe, as it is saved."""
+    base: Path
+    """Where relative paths are seen from."""
+
+
+def run(
+    job: Job, folder: RunFolder, *, device: torch.device, stop: Callable[[], bool], decoded: Decoded
+) -> Iterator[Event]:
+    """Train, or go on training where the folder holds a checkpoint."""
+    set_precision(job.train.precision, device)
+    folder.clean()
+    begun = (folder.path / checkpoint.CONFIG).exists()  # written last: without it the data may be half made
+    data = (reopen(folder.path) if begun else None) or _begin(job, folder)
+    seed_everything(job.seed, 0)
+    model = build_translator(job.model, data.text.source.size, data.text.target.size)
+    model.to(device)
+    run = _Run(job, folder, data, model, device, decoded)
+    yield run.prepared()
+    yield from run.events(stop)
+
+
+def _begin(job: Job, folder: RunFolder) -> Data:
+    checkpoint.write_file(folder.path / checkpoint.RECIPE, to_yaml(job.recipe))
+    checkpoint.write_file(folder.path / checkpoint.ENVIRONMENT, checkpoint.to_json(environment()))
+    data = prepare(job.data, job.text, base=job.base, folder=folder.path, seed=job.seed)
+    facts = {
+        "format": checkpoint.FORMAT,
+        "task": job.task,
+        "model": plain(job.model),
+        "text": plain(job.text),
+        "decode": job.decode,
+        "vocabulary": {"source": data.text.source.size, "target": data.text.target.size},
+    }
+    checkpoint.write_file(folder.path / checkpoint.CONFIG, checkpoint.to_json(facts))
+    return data
+
+
+class _Run:
+    def __init__(
+        self, job: Job, folder: RunFolder, data: Data, model: Translator, device: torch.device, decoded: Decoded
+    ) -> None:
+        self.job, self.folder, self.data, self.model, self.device = job, folder, data, model, device
+        self.decoded = decoded
+        self.optimizer = make_optimizer(job.train.optimizer, model)
+        self.progress = Progress()
+        self.remarks = list(data.remarks)
+        self.saved_at = -1
+        self.averaged = 0
+        self._restore()
+        self.window = _Window(self.progress.seconds)
+
+    def _restore(self) -> None:
+        found, remarks = self.folder.latest()
+        self.remarks += remarks
+        metrics = self.folder.path / checkpoint.METRICS
+        metrics.touch()
+        size = 0
+        if found is not None:
+            if found.state["data"] != self.data.train.fingerprint:
+                raise SaccadeError(f"{found.path}: was trained on other data than {self.data.train.folder} holds.")
+            checkpoint.restore_model(self.model, found.tensors("model"), str(found.path))
+            restore_state(self.optimizer, self.model, found.tensors("optimizer"))
+            self.progress = Progress.from_dict(found.state["progress"])
+            size, self.saved_at = found.state["metrics_bytes"], found.update
+        with metrics.open("r+b") as file:  # what was logged behind the checkpoint will be logged again
+            file.truncate(size)
+
+    def prepared(self) -> Prepared:
+        train = self.job.train
+        return Prepared(
+            pairs=len(self.data.train),
+            parameters=sum(p.numel() for p in self.model.parameters()),
+            vocabularies=(self.data.text.source.size, self.data.text.target.size),
+            updates=train.updates,
+            done=self.progress.update,
+            device=str(self.device),
+            remarks=tuple(self.remarks),
+        )
+
+    def events(self, stop: Callable[[], bool]) -> Iterator[Event]:
+        trainer = Trainer(
+            self.model,
+            self.optimizer,
+            self.job.train,
+            self.progress,
+            self.job.seed,
+            self.job.model.decoder.width,
+            self.device,
+        )
+        stream = self._stream()
+        for event in trainer.run(stream, self._validate, stop):
+            match event:
+                case Updated():
+                    yield from self._on_update(event)
+                case Validated():
+                    yield from self._flush()
+                    self._note(kind="validated", update=event.update, best=event.best, **event.values)
+                    if event.best:
+                        self.folder.publish(checkpoint.model_tensors(self.model))
+                    yield event
+                    self.window.restart()
+                case SaveDue():
+                    yield from self._flush()
+                    yield self._save()
+                    self.window.restart()
+                case Stopped():
+                    yield from self._finish(event)
+
+    def _stream(self) -> Iterator[Any]:
+        train = self.job.train
+        plan = Plan(self.data.train.lengths, train.batch_tokens, self.job.seed, train.batch_sentences)
+        return batches(self.data.train, plan, cursor=self.progress.cursor, workers=train.workers, encode=self._encode())
+
+    def _encode(self) -> Encode | None:
+        text = self.job.text
+        if not isinstance(text, BpeText) or text.dropout == 0:
+            return None
+        source = BpeDropout(self.data.text.source, text.dropout)
+        target = BpeDropout(self.data.text.target, text.dropout)
+
+        def encode(one: str, other: str, random: np.random.Generator) -> tuple[list[int], list[int]]:
+            return source.encode(one, random), target.encode(other, random)
+
+        return encode
+
+    def _on_update(self, event: Updated) -> Iterator[Event]:
+        self.window.add(event)
+        if self.job.train.fingerprint:
+            loss = event.nll.item() / event.tokens
+            self._note(kind="update", update=event.update, loss=loss, fingerprint=fingerprint(self.model))
+        if event.update % self.job.train.log_every == 0:
+            yield from self._flush()
+
+    def _flush(self) -> Iterator[Event]:
+        logged = self.window.close(self.progress.seconds)
+        if logged is None:
+            return
+        if not math.isfinite(logged.loss) or not math.isfinite(logged.gradient_norm):
+            raise SaccadeError(
+                f"the loss or its gradient is no longer a number at update {logged.update} (loss {logged.loss}, "
+                f"gradient norm {logged.gradient_norm}). Lower train.optimizer.rate or set train.clip; the last "
+                f"good checkpoint is in {self.folder.checkpoints}."
+            )
+        self._note(
+            kind="trained",
+            update=logged.update,
+            epoch=logged.epoch,
+            loss=logged.loss,
+            gradient_norm=logged.gradient_norm,
+            rate=logged.rate,
+            tokens_per_second=round(logged.tokens_per_second, 1),
+            seconds=round(logged.seconds, 3),
+        )
+        yield logged
+
+    def _note(self, **values: Any) -> None:
+        with (self.folder.path / checkpoint.METRICS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")
+
+    def _validate(self) -> dict[str, float]:
+        self.model.eval()
+        values = validation_loss(self.model, self.data.valid, self.job.train, self.device)
+        if self.job.train.metric != "loss":
+            texts = [self.data.valid.text(i) for i in range(len(self.data.valid))]
+            sources, references = [source for source, _ in texts], [target for _, target in texts]
+            values |= self.decoded(self.model, self.data.text, sources, references)
+        return values
+
+    def _save(self) -> Saved:
+        state = {
+            "progress": self.progress.to_dict(),
+            "metrics_bytes": (self.folder.path / checkpoint.METRICS).stat().st_size,
+            "data": self.data.train.fingerprint,
+        }
+        path = self.folder.save_checkpoint(
+            self.progress.update,
+            checkpoint.model_tensors(self.model),
+            named_state(self.optimizer, self.model),
+            state,
+        )
+        self.folder.prune(max(self.job.train.keep, self.job.train.average))
+        self.saved_at = self.progress.update
+        return Saved(self.progress.update, path)
+
+    def _finish(self, stopped: Stopped) -> Iterator[Event]:
+        yield from self._flush()
+        if self.saved_at != self.progress.update and self.progress.update > 0:
+            yield self._save()
+        if not (self.folder.path / checkpoint.MODEL).exists():
+            self.folder.publish(checkpoint.model_tensors(self.model))
+        if stopped.reason != "interrupted" and self.job.train.average > 1:
+            yield from self._try_average()
+        yield Finished(
+            stopped.reason,
+            self.progress.update,
+            self.progress.best_update,
+            self.progress.best,
+            self.progress.seconds,
+            self.progress.tokens,
+            self.folder.path,
+            self.averaged,
+        )
+
+    def _try_average(self) -> Iterator[Event]:
+        steps = self.folder.steps()[-self.job.train.average :]
+        mean = checkpoint.average(steps)
+        checkpoint.restore_model(self.model, mean, "the mean of the last checkpoints")
+        values = self._validate()
+        better = is_better(values, self.progress.best, self.job.train.metric)
+        if better:
+            self.progress.best = values
+            self.averaged = len(steps)
+            self.folder.publish(checkpoint.model_tensors(self.model))
+        yield Validated(self.progress.update, values, better, averaged=len(steps))
+
+
+@torch.inference_mode()
+def validation_loss(model: Translator, store: Store, train: TrainConfig, device: torch.device) -> dict[str, float]:
+    """Mean negative log-likelihood of a token, without smoothing; and its perplexity."""
+    plan = Plan(store.lengths, train.batch_tokens, seed=0).epoch(0)
+    nll, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
+    for k in range(len(plan)):
+        batch = collate(store, plan[k])
+        tokens += int(batch.target.layout.lengths_B.sum())
+        with autocast(train.precision, device):
+            on_device = batch.to(device)
+            logits_BTV = model(on_device)
+        nll += cross_entropy(logits_BTV, on_device.target).nll
+    loss = nll.item() / tokens
+    return {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+
+
+@dataclass
+class _Window:
+    """The updates since the last line of the log."""
+
+    before: float
+    last: Updated | None = None
+    nll: Tensor | None = None
+    norm: Tensor | None = None
+    updates: int = 0
+    tokens: int = 0
+    source_tokens: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    def add(self, event: Updated) -> None:
+        self.nll = event.nll if self.nll is None else self.nll + event.nll
+        self.norm = event.gradient_norm if self.norm is None else self.norm + event.gradient_norm
+        self.updates += 1
+        self.tokens += event.tokens
+        self.source_tokens += event.source_tokens
+        self.last = event
+
+    def restart(self) -> None:
+        """Time spent on validation and saving is not training's."""
+        self.began = time.monotonic()
+
+    def close(self, seconds: float) -> Logged | None:
+        if self.last is None or self.nll is None or self.norm is None:
+            return None
+        loss, norm = self.nll.item() / self.tokens, self.norm.item() / self.updates
+        speed = self.tokens / max(time.monotonic() - self.began, 1e-9)
+        logged = Logged(self.last.update, self.last.epoch, loss, norm, self.last.rate, speed, seconds)
+        self.last = self.nll = self.norm = None
+        self.updates = self.tokens = self.source_tokens = 0
+        self.restart()
+        return logged

@@ -1,0 +1,56 @@
+"""The `train` section of a recipe."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from saccade.config import Section
+from saccade.train.optimizer import AdamConfig, InverseSqrtSchedule, OptimizerConfig, ScheduleConfig
+
+Precision = Literal["fp32", "tf32", "bf16"]
+Every = Annotated[int, Field(ge=1)]
+
+
+class TrainConfig(Section):
+    updates: Annotated[int, Field(ge=1)] = 10_000
+    """Training ends after this many updates."""
+    minutes: Annotated[float, Field(gt=0.0)] | None = None
+    """Training ends after this much time, if that comes first."""
+    patience: Annotated[int, Field(ge=1)] | None = None
+    """Training ends after this many validations without a new best, if that comes first."""
+    batch_tokens: Annotated[int, Field(ge=1)] = 4096
+    """Rows × longest side of a micro-batch stay within this."""
+    batch_sentences: Annotated[int, Field(ge=1)] | None = None
+    """A micro-batch holds at most so many pairs."""
+    accumulate: Annotated[int, Field(ge=1)] = 1
+    """Micro-batches whose gradients make one update; each token counts the same, whichever it came in."""
+    optimizer: OptimizerConfig = AdamConfig()
+    """How weights move along their gradients."""
+    schedule: ScheduleConfig = InverseSqrtSchedule()
+    """How the learning rate changes over the updates."""
+    clip: Annotated[float, Field(gt=0.0)] | None = 1.0
+    """Largest norm of the gradient, over all weights together; none: no clipping."""
+    smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Label smoothing: this share of the target's mass is spread evenly over the vocabulary."""
+    validate_every: Every = 500
+    """Updates between two validations; the last update is always validated."""
+    save_every: Every | None = None
+    """Updates between two checkpoints; where not given, one with each validation."""
+    keep: Annotated[int, Field(ge=1)] = 2
+    """How many of the last checkpoints are kept."""
+    average: Annotated[int, Field(ge=0)] = 0
+    """At the end, the mean of the last so many checkpoints is validated too, and kept if it is better; 0: not."""
+    metric: Literal["loss", "bleu", "chrf", "exact_match"] = "loss"
+    """What the best checkpoint is chosen by, on the validation data; all but the loss decode it greedily."""
+    log_every: Every = 50
+    """Updates between two lines of metrics.jsonl."""
+    precision: Precision = "fp32"
+    """fp32; tf32 (a GPU's faster float32 products); bf16 (products in bfloat16, weights and sums in float32)."""
+    workers: Annotated[int, Field(ge=0)] = 1
+    """Threads that make batches ahead of need; they change neither the batches nor their order."""
+    fingerprint: bool = False
+    """Note a checksum of all weights after every update in metrics.jsonl: to prove that two runs are the same."""
+
+    @property
+    def saves_every(self) -> int:
+        return self.save_every or self.validate_every

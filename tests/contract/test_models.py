@@ -1,0 +1,311 @@
+"""What every model promises: options that are tested, weights that are trained, states that decoding can handle."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+import saccade.models
+from saccade.config import Section, plain
+from saccade.errors import UsageError
+from saccade.loss import cross_entropy
+from saccade.models.build import build_translator
+from saccade.models.translator import TranslatorConfig
+from saccade.nn.attention import MultiHead
+from saccade.nn.recurrent import Elman, Gru, Lstm
+from saccade.types import Batch, State, Tokens
+from tests.cases import DecoderCase, TranslatorCase, every_decoder, every_translator, name_of, tokens
+
+# ---- the list of cases is complete
+
+
+def sections_of_models() -> list[type[Section]]:
+    names = [module.name for module in pkgutil.iter_modules(saccade.models.__path__, "saccade.models.")]
+    found = [value for name in names for value in vars(importlib.import_module(name)).values()]
+    return list({each for each in found if isinstance(each, type) and issubclass(each, Section)} - {Section})
+
+
+def choices(annotation: Any) -> list[Any]:
+    """The values that an option advertises by its type; none for numbers, whose range is open."""
+    if annotation is bool:
+        return [False, True]
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    if get_origin(annotation) in (Union, UnionType):
+        inner = get_args(annotation)
+        offered = [value for each in inner for value in choices(each)]
+        if NoneType in inner:
+            offered.append(None)
+        return offered + (["given"] if NoneType in inner else [])
+    return []
+
+
+def used(section: Section) -> Iterator[tuple[type[Section], str, Any]]:
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        yield type(section), name, value if isinstance(value, str | bool | NoneType) else "given"
+        if isinstance(value, Section):
+            yield from used(value)
+
+
+def test_every_advertised_option_is_in_the_list_of_cases() -> None:
+    tried = {each for case in every_translator() for each in used(case.config)}
+    advertised = {
+        (section, name, value)
+        for section in sections_of_models()
+        for name, field in section.model_fields.items()
+        for value in choices(field.annotation)
+    }
+    assert len(advertised) > 40
+    missing = [f"{section.__name__}.{name} = {value!r}" for section, name, value in advertised - tried]
+    assert not missing, f"add a case to tests/cases.py for: {', '.join(sorted(missing))}"
+
+
+def test_every_score_meets_every_cell_and_every_bridge_that_it_can() -> None:
+    pairs = {
+        (case.config.decoder.kind, case.config.decoder.attention and case.config.decoder.attention.score)
+        for case in every_translator()
+        if case.config.decoder.kind != "transformer"
+    }
+    assert pairs == {(kind, score) for kind in ("elman", "gru", "lstm") for score in (None, "dot", "general", "additive")}
+
+
+# ---- combinations that make no sense are refused, with the reason
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder", "tie", "reason"),
+    [
+        ({}, {"feed_input": True}, "none", "no decoder.attention whose vector could be fed"),
+        ({}, {"bridge": "zero"}, "none", "nothing of the source reaches the decoder"),
+        ({"kind": "transformer"}, {"bridge": "linear"}, "none", "ends in no state: use mean or zero"),
+        ({"kind": "transformer"}, {"bridge": "copy"}, "none", "ends in no state: use mean or zero"),
+        ({"layers": 2}, {"bridge": "copy"}, "none", "must have the same kind, layers and width"),
+        ({"kind": "gru"}, {"bridge": "copy"}, "none", "must have the same kind, layers and width"),
+        ({"width": 4}, {"width": 6, "bridge": "copy"}, "none", "must have the same kind, layers and width"),
+        ({"width": 4}, {"width": 6, "attention": {"score": "dot"}}, "none", "dot, which needs encoder.width"),
+        ({}, {"embedding": 3}, "output", "must be as wide as the decoder"),
+        ({"embedding": 3}, {}, "all", "must be as wide as the target's"),
+        ({"width": 5}, {}, "none", "make it even"),
+        ({"kind": "transformer", "width": 6, "heads": 4}, {"bridge": "mean"}, "none", "heads must divide the width"),
+        ({"kind": "transformer", "width": 9, "heads": 3}, {"bridge": "mean"}, "none", "come in pairs: make it even"),
+    ],
+)
+def test_senseless_combinations_are_refused(
+    encoder: dict[str, Any], decoder: dict[str, Any], tie: str, reason: str
+) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        TranslatorConfig.model_validate(
+            {"encoder": {"kind": "lstm"} | encoder, "decoder": {"kind": "lstm"} | decoder, "tie": tie}
+        )
+
+
+def test_tying_all_needs_one_vocabulary() -> None:
+    config = TranslatorConfig.model_validate({"encoder": {"kind": "lstm"}, "decoder": {"kind": "lstm"}, "tie": "all"})
+    with pytest.raises(UsageError, match=r"17 and\s13 tokens. Set text.shared to true"):
+        build_translator(config, 17, 13)
+
+
+@pytest.mark.parametrize("case", every_translator(), ids=name_of)
+def test_the_resolved_config_builds_the_same_model(case: TranslatorCase) -> None:
+    assert TranslatorConfig.model_validate(plain(case.config)) == case.config
+
+
+# ---- every weight is trained
+
+
+@pytest.mark.parametrize("case", every_translator(), ids=name_of)
+def test_every_parameter_is_reached_by_backward(case: TranslatorCase) -> None:
+    model, batch = case.build(), case.batch()
+    cross_entropy(model(batch), batch.target).total.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, f"{name} has no gradient"
+        assert parameter.grad.isfinite().all(), name
+        for part, gradient in enumerate(_parts(model, name, parameter.grad)):
+            assert gradient.abs().max() > 1e-7, f"{name}, part {part}, is not reached"
+
+
+def _parts(model: nn.Module, name: str, gradient: Tensor) -> tuple[Tensor, ...]:
+    """A weight that holds several gates, or keys and values, counts as several.
+
+    Without a gradient may be: the key's bias of multi-head attention. It adds the same to every score of a query, which
+    the softmax takes away again (mechanisms: a row constant); its gradient is 0 but for rounding.
+    """
+    owner = model.get_submodule(name.rpartition(".")[0])
+    match owner:
+        case Elman() | Gru() | Lstm():
+            return gradient.split(owner.width)
+        case _ if name.endswith("of_key_value.bias"):
+            keys, values = gradient.chunk(2)
+            assert keys.abs().max() < 1e-5 * max(1.0, float(values.abs().max()))
+            return (values,)
+        case _ if name.endswith("of_key_value.weight"):
+            return gradient.chunk(2)
+        case _:
+            return (gradient,)
+
+
+@pytest.mark.parametrize("case", every_translator(), ids=name_of)
+def test_weights_are_shared_where_tied_and_only_there(case: TranslatorCase) -> None:
+    def count(tie: str) -> int:
+        config = case.config.model_copy(update={"tie": tie})
+        return sum(p.numel() for p in build_translator(config, *case.vocabularies).parameters())
+
+    model = case.build()
+    (_, target), width = case.vocabularies, case.config.decoder.width
+    into, out = model.decoder.embed.table.weight, model.decoder.output.weight
+    assert (into is out) == (case.config.tie != "none")
+    assert (model.encoder.embed.table.weight is into) == (case.config.tie == "all")
+    saved = {"none": 0, "output": target * width, "all": 2 * target * width}[case.config.tie]
+    assert count(case.config.tie) == count("none") - saved
+    if case.config.tie != "none":  # h Eᵀ + b
+        h = torch.randn(3, width)
+        torch.testing.assert_close(model.decoder.output(h), h @ into.T + model.decoder.output.bias)
+
+
+@pytest.mark.parametrize(
+    ("layers", "norm", "memory", "expected"),
+    [  # 4d²+4d + 2df+f+d + 4d and 8d²+8d + 2df+f+d + 6d, d = 6, f = 11
+        (1, "pre", None, 4 * 36 + 24 + 132 + 17 + 24),
+        (1, "pre", 6, 8 * 36 + 48 + 132 + 17 + 36),
+    ],
+)
+def test_a_block_has_the_papers_parameter_count(layers: int, norm: Any, memory: int | None, expected: int) -> None:
+    from saccade.nn.transformer import Block
+
+    block = Block(6, 3, 11, dropout=0.0, norm=norm, activation="relu", memory_width=memory, causal=False)
+    assert sum(p.numel() for p in block.parameters()) == layers * expected
+
+
+def test_the_transformers_size_is_the_papers() -> None:
+    """Base without its embeddings: 44.14 M, and no more with pre-norm than the two final norms."""
+
+    def size(norm: str) -> int:
+        side = {"kind": "transformer", "layers": 6, "width": 512, "heads": 8, "norm": norm}
+        config = TranslatorConfig.model_validate({"encoder": side, "decoder": side, "tie": "all"})
+        with torch.device("meta"):
+            model = build_translator(config, 10, 10)
+        return sum(p.numel() for p in model.parameters()) - 10 * 512 - 10
+
+    assert size("post") == 44_138_496
+    assert size("pre") == size("post") + 2 * 2 * 512
+
+
+# ---- randomness
+
+
+@pytest.mark.parametrize("case", every_translator(), ids=name_of)
+def test_dropout_acts_in_training_only(case: TranslatorCase) -> None:
+    tree = plain(case.config)
+    for side in ("encoder", "decoder"):
+        tree[side]["dropout"] = 0.5
+    dropping = TranslatorCase(case.name, TranslatorConfig.model_validate(tree))
+    model, batch = dropping.build(), dropping.batch()
+    with torch.no_grad():
+        once, again = model(batch), model(batch)
+        assert torch.equal(once, again)
+        torch.testing.assert_close(once, case.build()(batch))  # in evaluation the rate has no effect
+        model.train()
+        assert not torch.allclose(model(batch), model(batch))
+        torch.manual_seed(5)
+        first = model(batch)
+        torch.manual_seed(5)
+        assert torch.equal(first, model(batch))
+
+
+# ---- the state is a pytree that decoding can select from
+
+
+@pytest.mark.parametrize("case", every_decoder(), ids=name_of)
+def test_the_state_is_a_pytree_of_tensors_batch_first_that_never_grows(case: DecoderCase) -> None:
+    decoder, encoded, input_BT = case.build()
+    state = decoder.start(encoded, max_steps=5)
+    leaves, spec = pytree.tree_flatten(state)
+    rebuilt = pytree.tree_unflatten(leaves, spec)
+    assert isinstance(rebuilt, State)
+    assert all(isinstance(leaf, Tensor) and len(leaf) == len(input_BT) for leaf in leaves)
+    paths = [str(path[0]) for path, _ in pytree.tree_flatten_with_path(state)[0]]
+    assert set(paths) <= {".source", ".hypothesis"}
+    assert ".hypothesis" in paths
+    shapes = [leaf.shape for leaf in leaves]
+    for t in range(5):
+        _, state = decoder.step(input_BT[:, t], state)
+        after, same = pytree.tree_flatten(state)
+        assert same == spec
+        assert [leaf.shape for leaf in after] == shapes
+
+
+def test_selecting_and_widening() -> None:
+    state = State({"m": torch.arange(3)}, {"h": (torch.arange(3) * 10,)})
+    wide = state.widen(2)
+    assert wide.source["m"].tolist() == [0, 1, 2]
+    assert wide.hypothesis["h"][0].tolist() == [0, 0, 10, 10, 20, 20]
+    marked = State(wide.source, {"h": (torch.arange(6),)})
+    kept = marked.select_sentences(torch.tensor([2, 0]), beam=2)
+    assert kept.source["m"].tolist() == [2, 0]
+    assert kept.hypothesis["h"][0].tolist() == [4, 5, 0, 1]
+    chosen = marked.select_hypotheses(torch.tensor([1, 1, 3, 2, 5, 4]))
+    assert chosen.source["m"] is marked.source["m"]
+    assert chosen.hypothesis["h"][0].tolist() == [1, 1, 3, 2, 5, 4]
+
+
+@pytest.mark.parametrize("case", every_decoder(), ids=name_of)
+def test_branching_by_selection_leaves_the_old_state_alone(case: DecoderCase) -> None:
+    decoder, encoded, input_BT = case.build()
+    with torch.no_grad():
+        _, state = decoder.step(input_BT[:, 0], decoder.start(encoded, max_steps=4))
+        every = torch.arange(len(input_BT))
+        branch = state.select_hypotheses(every)
+        decoder.step(input_BT[:, 2], branch)
+        decoder.step(input_BT[:, 3], state.widen(1))
+        expected, _ = decoder.prefill(input_BT[:, :2], decoder.start(encoded, max_steps=4))
+        actual, _ = decoder.step(input_BT[:, 1], state)
+    torch.testing.assert_close(actual, expected[:, 1])
+
+
+# ---- what the source can do
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in every_translator() if not getattr(case.config.decoder, "attention", True)], ids=name_of
+)
+def test_without_attention_the_source_is_seen_through_the_first_state_alone(case: TranslatorCase) -> None:
+    model, batch = case.build(), case.batch()
+    state = model.start(model.encode(batch.source), max_steps=3)
+    assert not pytree.tree_leaves(state.source)
+
+
+@pytest.mark.parametrize("case", every_translator(), ids=name_of)
+def test_the_source_reaches_the_output(case: TranslatorCase) -> None:
+    model, batch = case.build(), case.batch()
+    other = tokens([5, 7, 1, 3], case.vocabularies[0], seed=11)
+    with torch.no_grad():
+        changed = (model(batch) - model(Batch(other, batch.target))).abs().amax((1, 2))
+    assert (changed[[0, 1, 3]] > 1e-6).all()
+    assert changed[2] < 1e-6  # its source is the same: END alone
+
+
+def test_reversing_a_palindrome_changes_nothing_that_the_decoder_begins_with() -> None:
+    case = next(case for case in every_translator() if case.name == "lstm, Sutskever's")
+    model = case.build()
+    palindrome, other = Tokens.of([[4, 5, 6, 5, 4]]), Tokens.of([[4, 5, 6, 7, 2]])
+
+    def final(source: Tokens, reverse: bool) -> Tensor:
+        assert hasattr(model.encoder, "reverse")
+        model.encoder.reverse = reverse
+        return model.encode(source).final[-1]["h"]
+
+    with torch.no_grad():
+        assert torch.equal(final(palindrome, True), final(palindrome, False))
+        assert not torch.allclose(final(other, True), final(other, False))
+
+
+def test_multi_head_counts_no_parameter_for_its_heads() -> None:
+    assert len({sum(p.numel() for p in MultiHead(6, heads).parameters()) for heads in (1, 2, 3, 6)}) == 1

@@ -1,0 +1,188 @@
+"""A sentence is worth the same alone, padded, packed, and beside whichever others."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from saccade.loss import cross_entropy
+from saccade.nn.masks import pack, valid_BT
+from saccade.nn.recurrent import CellKind, RecurrentLayers
+from saccade.nn.transformer import Block, NormPlace
+from saccade.types import Batch, Layout, Tokens
+from tests.cases import EncoderCase, TranslatorCase, every_encoder, every_translator, name_of, tokens
+
+translators = pytest.mark.parametrize("case", every_translator(), ids=name_of)
+
+
+def alone(batch: Batch, b: int) -> Batch:
+    def row(side: Tokens) -> Tokens:
+        length = int(side.layout.lengths_B[b])
+        return Tokens.of([side.ids_BT[b, :length].tolist()])
+
+    return Batch(row(batch.source), row(batch.target))
+
+
+def with_other_padding(batch: Batch, filler: int) -> Batch:
+    def filled(side: Tokens) -> Tokens:
+        return Tokens(side.ids_BT.masked_fill(~valid_BT(side.layout), filler), side.layout)
+
+    return Batch(filled(batch.source), filled(batch.target))
+
+
+def reordered(batch: Batch, rows: list[int]) -> Batch:
+    def chosen(side: Tokens) -> Tokens:
+        return Tokens(side.ids_BT[rows], Layout.padded(side.layout.lengths_B[rows], side.layout.longest))
+
+    return Batch(chosen(batch.source), chosen(batch.target))
+
+
+def gradients(module: nn.Module, loss: Tensor) -> dict[str, Tensor]:
+    module.zero_grad()
+    loss.backward()
+    return {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
+
+
+@translators
+@torch.no_grad()
+def test_padded_equals_alone(case: TranslatorCase) -> None:
+    model, batch = case.build(), case.batch()
+    logits_BTV = model(batch)
+    for b, length in enumerate(batch.target.layout.lengths_B.tolist()):
+        assert_close(logits_BTV[b, :length], model(alone(batch, b))[0], msg=lambda m, b=b: f"sentence {b}: {m}")
+
+
+@pytest.mark.parametrize("case", every_encoder(), ids=name_of)
+@torch.no_grad()
+def test_what_an_encoder_hands_over_is_the_same_padded_and_alone(case: EncoderCase) -> None:
+    encoder, source = case.build()
+    encoded = encoder(source)
+    for b, length in enumerate(source.layout.lengths_B.tolist()):
+        single = encoder(Tokens.of([source.ids_BT[b, :length].tolist()]))
+        assert_close(encoded.memory_BSE[b, :length], single.memory_BSE[0])
+        assert len(encoded.final) == len(single.final)
+        for layer, layer_alone in zip(encoded.final, single.final, strict=True):
+            assert layer.keys() == layer_alone.keys()
+            for name in layer:
+                assert_close(layer[name][b], layer_alone[name][0])
+
+
+@translators
+@torch.no_grad()
+def test_batch_mates_and_their_order_do_not_matter(case: TranslatorCase) -> None:
+    model, batch = case.build(), case.batch()
+    logits_BTV = model(batch)
+    rows = [2, 0, 3, 1]
+    assert_close(model(reordered(batch, rows)), logits_BTV[rows])
+
+    source, target = case.vocabularies
+    others = Batch(tokens([5, 2, 7], source, seed=7), tokens([4, 3, 7], target, seed=8))
+    mixed = Batch(_stacked(batch.source, others.source), _stacked(batch.target, others.target))
+    for b, length in enumerate(batch.target.layout.lengths_B.tolist()):
+        assert_close(model(mixed)[b, :length], logits_BTV[b, :length])
+
+
+def _stacked(one: Tokens, other: Tokens) -> Tokens:
+    rows = [
+        side.ids_BT[b, :length].tolist()
+        for side in (one, other)
+        for b, length in enumerate(side.layout.lengths_B.tolist())
+    ]
+    return Tokens.of(rows)
+
+
+@translators
+def test_the_ids_on_padding_change_neither_loss_nor_gradient(case: TranslatorCase) -> None:
+    model, batch = case.build(), case.batch()
+    other = with_other_padding(batch, filler=5)
+    assert not torch.equal(batch.source.ids_BT, other.source.ids_BT)
+    losses = [cross_entropy(model(each), each.target, smoothing=0.1).total for each in (batch, other)]
+    assert torch.equal(losses[0], losses[1])
+    first, second = (gradients(model, loss) for loss in losses)
+    for name in first:
+        assert torch.equal(first[name], second[name]), name
+
+
+@translators
+def test_nothing_flows_back_to_padding(case: TranslatorCase) -> None:
+    """Exactly 0, for source and target; and elsewhere not 0."""
+    model, batch = case.build(), case.batch()
+    vectors: dict[str, Tensor] = {}
+
+    def keep(side: str) -> Callable[[nn.Module, Any, Tensor], None]:
+        def hook(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
+            output.retain_grad()
+            vectors[side] = output
+
+        return hook
+
+    model.encoder.embed.register_forward_hook(keep("source"))
+    model.decoder.embed.register_forward_hook(keep("target"))
+    cross_entropy(model(batch), batch.target).total.backward()
+    for side, layout in (("source", batch.source.layout), ("target", batch.target.layout)):
+        gradient_BTD, valid = vectors[side].grad, valid_BT(layout)
+        assert gradient_BTD is not None
+        assert (gradient_BTD[~valid] == 0).all(), side
+        assert (gradient_BTD[valid].abs().amax(-1) > 0).all(), side
+
+
+@translators
+def test_the_batchs_gradient_is_the_sum_of_the_sentences(case: TranslatorCase) -> None:
+    model, batch = case.build().double(), case.batch()
+    together = gradients(model, cross_entropy(model(batch), batch.target).total)
+    singles = [alone(batch, b) for b in range(len(batch))]
+    apart = gradients(model, torch.stack([cross_entropy(model(each), each.target).total for each in singles]).sum())
+    for name in together:
+        assert_close(together[name], apart[name], msg=lambda m, name=name: f"{name}: {m}")
+
+
+# ---- packed = padded, through the mixers
+
+ragged = Layout.padded([4, 7, 1, 3])
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["fast", "readable"])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("kind", ["elman", "gru", "lstm"])
+def test_packed_equals_padded_through_recurrent_layers(kind: CellKind, bidirectional: bool, watched: bool) -> None:
+    from saccade.nn.watch import Watch
+
+    torch.manual_seed(0)
+    layers = RecurrentLayers(kind, 5, 6, 2, bidirectional=bidirectional, dropout=0.0)
+    x_BTD = torch.randn(4, 7, 5)
+    watch = Watch() if watched else None
+    out_BTD, final = layers(x_BTD, ragged, watch=watch)
+    packed = ragged.packed()
+    out_ND, packed_final = layers(pack(x_BTD, packed), packed, watch=watch)
+    assert out_ND.shape == (15, 6)
+    assert_close(out_ND, pack(out_BTD, packed))
+    for layer, packed_layer in zip(final, packed_final, strict=True):
+        for name in layer:
+            assert_close(layer[name], packed_layer[name])
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("packed_memory", [False, True])
+def test_packed_equals_padded_through_a_block(norm: NormPlace, causal: bool, packed_memory: bool) -> None:
+    torch.manual_seed(0)
+    block = Block(6, 3, 11, dropout=0.0, norm=norm, activation="relu", memory_width=5, causal=causal)
+    x_BTD, memory_BSE, source = torch.randn(4, 7, 6), torch.randn(4, 5, 5), Layout.padded([5, 2, 3, 1])
+    out_BTD = block(x_BTD, ragged, memory=block.remember(memory_BSE, source))
+    packed = ragged.packed()
+    memory = (
+        block.remember(pack(memory_BSE, source.packed()), source.packed())
+        if packed_memory
+        else block.remember(memory_BSE, source)
+    )
+    out_ND = block(pack(x_BTD, packed), packed, memory=memory)
+    assert out_ND.shape == (15, 6)
+    assert_close(out_ND, pack(out_BTD, packed))
+    out_ND.square().sum().backward()
+    packed_gradients = {name: p.grad.clone() for name, p in block.named_parameters() if p.grad is not None}
+    padded_gradients = gradients(block, pack(out_BTD, packed).square().sum())
+    for name in packed_gradients:
+        assert_close(packed_gradients[name], padded_gradients[name], atol=1e-4, rtol=1e-4)

@@ -1,0 +1,69 @@
+"""Our scores against sacrebleu: its command line, digit for digit, and its Python interface."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sacrebleu
+
+from saccade.metrics.score import digits
+from saccade.metrics.text import bleu, chrf, ter
+
+REFERENCES = [
+    "The cat sat on the mat.",
+    "He didn't say what he'd do with the 1,000 euros!",
+    "A man is riding a bicycle down the street.",
+    "Zwei Hunde spielen im Schnee.",
+    "Das ist ein Test mit „Anführungszeichen“.",
+    "",
+] * 3
+HYPOTHESES = [
+    "The cat sat on a mat.",
+    "He did not say what he would do with 1,000 euros.",
+    "A man rides a bicycle down the street .",
+    "Zwei Hunde spielen im Schnee.",
+    "Dies ist ein Test mit Anführungszeichen.",
+    "something",
+    *REFERENCES[:6],
+    "",
+    "entirely other words here",
+    *REFERENCES[2:6],
+]
+
+
+def command(tmp_path: Path, *options: str) -> str:
+    for name, lines in (("ref", REFERENCES), ("hyp", HYPOTHESES)):
+        (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    run = [sys.executable, "-m", "sacrebleu", str(tmp_path / "ref"), "-i", str(tmp_path / "hyp"), *options]
+    return subprocess.run(run, capture_output=True, text=True, check=True, encoding="utf-8").stdout.strip()
+
+
+def test_the_command_prints_the_same_digits(tmp_path: Path) -> None:
+    printed = command(tmp_path, "-b", "-w", "2", "-m", "bleu", "chrf", "ter", "-f", "text").split()
+    ours = [digits(metric(HYPOTHESES, REFERENCES, confidence=False), width=2) for metric in (bleu, chrf, ter)]
+    assert ours == printed
+
+
+def test_the_command_prints_the_same_signature(tmp_path: Path) -> None:
+    score = bleu(HYPOTHESES, REFERENCES, confidence=False)
+    assert command(tmp_path, "-f", "text").startswith(f"BLEU|{score.signature} = {digits(score)} ")
+
+
+def test_the_command_prints_the_same_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+    score = bleu(HYPOTHESES, REFERENCES)
+    mean, half = (score.low + score.high) / 2, (score.high - score.low) / 2
+    expected = f"BLEU|{score.signature} = {score.value:.3f} (μ = {mean:.3f} ± {half:.3f})"
+    assert command(tmp_path, "--confidence", "-w", "3", "-f", "text").startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(bleu, sacrebleu.corpus_bleu), (chrf, sacrebleu.corpus_chrf), (ter, sacrebleu.corpus_ter)]
+)
+def test_equal_to_the_python_interface(ours, theirs) -> None:  # type: ignore[no-untyped-def]
+    score = ours(HYPOTHESES, REFERENCES)
+    assert score.value == theirs(HYPOTHESES, [REFERENCES]).score
+    assert score.count == len(REFERENCES)
+    assert score.low < score.value < score.high
+    assert ours(HYPOTHESES, REFERENCES) == score
