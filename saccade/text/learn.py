@@ -124,17 +124,15 @@ def _bpe(pieces: Sequence[str], merges: Sequence[tuple[str, str]]) -> BpeModel:
 def _learn_unigram(lines: Sequence[str], room: int) -> UnigramModel:
     """The library's pieces, with scores rounded to 4 digits.
 
-    The library sums over words in an order that changes from run to run, so the last digits of its scores do too; and
-    characters that pruning lost come back just above the lowest score, in random order: they all get that score.
+    Each character also stands once as a line of its own, so that training never drops it: else the library's pruning
+    may find too few pieces it can spare, and does not end. The library sums over words in an order that changes from
+    run to run, so the last digits of its scores do too; rounding takes them off.
     """
     alphabet, text = _alphabet(lines, room)
-    trainer = trainers.UnigramTrainer(vocab_size=room, initial_alphabet=alphabet, show_progress=False)
-    learnt: list[tuple[str, float]] = [
-        (piece, score) for piece, score in _run(models.Unigram(), trainer, text)["vocab"]
-    ]
-    floor = min((score for _, score in learnt), default=0.0)
-    band = floor + 1e-4 * sum(len(piece) == 1 for piece, _ in learnt)
-    scores = {piece: round(floor if len(piece) == 1 and score <= band else score, 4) for piece, score in learnt}
+    spared = len(alphabet) + 1  # the characters and the library's own unknown piece
+    trainer = trainers.UnigramTrainer(vocab_size=max(room, spared), show_progress=False)
+    learnt = _run(models.Unigram(), trainer, [*text, *alphabet])["vocab"]
+    scores = {piece: round(score, 4) for piece, score in learnt}
     best = sorted(scores, key=lambda piece: (-scores[piece], piece))[:room]
     return UnigramModel(vocab=[(piece, scores.get(piece, 0.0)) for piece in _numbered(RESERVED, best)])
 

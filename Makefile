@@ -1,0 +1,60 @@
+# Everything starts here: `make help`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+DATA := $(wildcard ../shared/data)
+ifneq ($(DATA),)
+export SACCADE_DATA ?= $(abspath $(DATA))
+endif
+JOBS ?= 2
+CHROMIUM := $(firstword $(wildcard /usr/bin/chromium /usr/bin/google-chrome))
+
+.PHONY: help demo test check install browser results soak bench-corpus schema wheel clean
+
+help: ## what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+install: $(VENV)/.installed ## the virtual environment with everything in it
+
+$(VENV)/.installed: pyproject.toml requirements/constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[dev]'
+	touch $@
+
+demo: install ## three models learn to read dates, in under five minutes; then a table and pictures
+	$(BIN)/saccade demo --out runs/demo
+
+test: install browser ## all tests
+	$(BIN)/python -m pytest -n $(JOBS)
+
+check: install ## style, types, and that imports go one way
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/unit/test_house.py
+
+browser: ## a Chromium for the tests of pages, where Debian can give one; without it they are skipped
+ifeq ($(CHROMIUM),)
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium) >/dev/null 2>&1 \
+	  || echo "no Chromium could be installed: the tests of pages will be skipped" >&2; fi
+endif
+
+results: install ## train and score a row of docs/results: make results ROW=multi30k
+	$(BIN)/python -m bench.results $(ROW) --jobs $(JOBS)
+
+soak: install ## kill and resume trainings fifty times
+	$(BIN)/python -m bench.soak_resume --kills 50
+
+bench-corpus: install ## prepare five million generated pairs
+	$(BIN)/python -m bench.large_corpus --pairs 5000000
+
+schema: install ## write the recipe schema that ships with the package
+	$(BIN)/python -m saccade.cli.schema > saccade/recipes/schema.json.new && mv saccade/recipes/schema.json.new saccade/recipes/schema.json
+
+wheel: install ## build the wheel
+	$(BIN)/python -m build --wheel --outdir dist .
+
+clean: ## remove what was made, the virtual environment included
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

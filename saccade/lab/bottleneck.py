@@ -1,0 +1,191 @@
+"""Claim: a decoder that sees the source through one vector falls behind on long inputs; attention does not.
+
+Setting: dates in sentences of up to 120 characters → ISO 8601. An LSTM encoder-decoder without attention, the same with
+additive attention (Bahdanau et al. 2015) and a small Transformer, trained under one protocol and the same seconds each.
+Since the generator knows which source characters each target character came from, attention is scored, not only shown.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from saccade.api import Model, TrainedRun, load, recipe, train
+from saccade.data.dates import DateExample, DatesData, examples
+from saccade.metrics.alignment import AlignmentScore, alignment_error, combine
+from saccade.metrics.interval import Interval, wilson
+from saccade.text import Tokenizer
+from saccade.train.events import Event
+from saccade.types import Trace
+
+LENGTHS = ((8, 20), (21, 40), (41, 80), (81, 120))
+"""Bins of input length in characters, both ends included."""
+ALIGNED = 200
+"""Test examples whose attention is scored."""
+SHOWN = (
+    "on tuesday, the 3rd of march 1998",
+    "Rendez-vous le 1er août 2011 à midi, salle 7.",
+    "14.09.57",
+    "5 Mayıs 2031 Pazartesi",
+)
+
+
+BATCH_TOKENS = 2048
+"""The same for all; the learning rate is each recipe's own."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    name: str
+    recipe: str
+
+
+CONTESTANTS = (
+    Contestant("LSTM, no attention", "dates-lstm"),
+    Contestant("LSTM + attention", "dates"),
+    Contestant("Transformer", "dates-transformer"),
+)
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many of how many, and what that says of all inputs (95 % Wilson interval); in percent."""
+
+    right: int
+    of: int
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.right / self.of if self.of else float("nan")
+
+    @property
+    def interval(self) -> Interval:
+        return wilson(self.right, self.of)
+
+
+@dataclass(frozen=True)
+class Result:
+    contestant: Contestant
+    parameters: int
+    updates: int
+    seconds: float
+    overall: Share
+    by_length: tuple[Share, ...]
+    alignment: AlignmentScore | None
+    alignment_layer: int
+    """Which decoder layer's attention, averaged over heads, lies closest to the known alignment; from 0."""
+
+
+@dataclass(frozen=True)
+class Report:
+    results: tuple[Result, ...]
+    samples: tuple[tuple[str, tuple[str, ...]], ...]
+    """An input, and each contestant's output for it."""
+    traces: tuple[Trace, ...]
+    gold: tuple[tuple[tuple[int, ...], ...] | None, ...]
+
+    @property
+    def verdict(self) -> str:
+        plain, attentive = (result.by_length[-1] for result in self.results[:2])
+        shortest, longest = LENGTHS[0], LENGTHS[-1]
+        told = (
+            f"on inputs of {longest[0]}–{longest[1]} characters the LSTM without attention gets {plain.percent:.1f} % "
+            f"right and the one with attention {attentive.percent:.1f} %"
+        )
+        if plain.interval.high < attentive.interval.low:
+            short = self.results[0].by_length[0]
+            near = f"on {shortest[0]}–{shortest[1]} characters it gets {short.percent:.1f} %"
+            return f"The bottleneck is behind: {told}; {near}."
+        return f"The bottleneck is not behind here: {told}, and the intervals overlap."
+
+
+def bottleneck(out: Path, *, seconds: float, on_event: Callable[[Contestant, Event], None]) -> Report:
+    """Train the three, score them on unseen days, and trace a few examples."""
+    trained: list[TrainedRun] = []
+    for contestant in CONTESTANTS:
+        chosen = recipe(
+            contestant.recipe,
+            "train.updates=1000000",
+            "train.average=0",
+            f"train.batch_tokens={BATCH_TOKENS}",
+            f"train.minutes={seconds / 60}",
+            "train.validate_every=250",
+            "data.valid=300",
+        )
+        trained.append(
+            train(
+                chosen,
+                out / contestant.recipe,
+                overwrite=True,
+                on_event=lambda event, contestant=contestant: on_event(contestant, event),  # type: ignore[misc]
+            )
+        )
+    data = DatesData()
+    test = list(examples(data.seed, "test", data.test))
+    models = [load(run.path) for run in trained]
+    results = tuple(
+        _score(contestant, model, run, test)
+        for contestant, model, run in zip(CONTESTANTS, models, trained, strict=True)
+    )
+    samples = tuple((line, tuple(model.translate(line).text for model in models)) for line in SHOWN)
+    traces, gold = zip(*_traces(results, models, test), strict=True)
+    return Report(results, samples, traces, gold)
+
+
+def _score(contestant: Contestant, model: Model, run: TrainedRun, test: Sequence[DateExample]) -> Result:
+    outputs = model.translate([each.source for each in test])
+    right = [each.target == output.text for each, output in zip(test, outputs, strict=True)]
+    by_length = []
+    for low, high in LENGTHS:
+        inside = [ok for ok, each in zip(right, test, strict=True) if low <= len(each.source) <= high]
+        by_length.append(Share(sum(inside), len(inside)))
+    layer, alignment = _alignment(model, test[:ALIGNED])
+    return Result(
+        contestant,
+        model.parameters,
+        run.finished.update,
+        run.finished.seconds,
+        Share(sum(right), len(right)),
+        tuple(by_length),
+        alignment,
+        layer,
+    )
+
+
+def _alignment(model: Model, test: Sequence[DateExample]) -> tuple[int, AlignmentScore | None]:
+    """Layer by layer, heads averaged; the best layer counts."""
+    by_layer: dict[int, list[AlignmentScore]] = {}
+    for each in test:
+        trace = model.explain(each.source, each.target)
+        if "cross" not in trace.attention:
+            return 0, None
+        gold = token_alignment(each, model.engine.text.source)
+        for layer, weights_HTS in enumerate(trace.attention["cross"]):
+            by_layer.setdefault(layer, []).append(alignment_error(weights_HTS.mean(0)[:-1], gold))
+    pooled = {layer: combine(scores) for layer, scores in by_layer.items()}
+    best = min(pooled, key=lambda layer: pooled[layer].argmax_error)
+    return best, pooled[best]
+
+
+def token_alignment(example: DateExample, source: Tokenizer) -> list[list[int]]:
+    """The alignment in tokens: a character outside the vocabulary is several byte tokens."""
+    begins, count = [], 0
+    for character in example.source:
+        begins.append(count)
+        count += len(source.encode(character))
+    begins.append(count)
+    return [[token for at in places for token in range(begins[at], begins[at + 1])] for places in example.alignment]
+
+
+def _traces(
+    results: Sequence[Result], models: Sequence[Model], test: Sequence[DateExample]
+) -> Iterator[tuple[Trace, tuple[tuple[int, ...], ...] | None]]:
+    """A short and a longer test example, seen by every model that has attention."""
+    chosen = [next(each for each in test if low <= len(each.source) <= high) for low, high in ((18, 30), (41, 60))]
+    for each in chosen:
+        for result, model in zip(results, models, strict=True):
+            if result.alignment is None:
+                continue
+            trace = model.explain(each.source, each.target)
+            title = f"{result.contestant.name}: {each.source} → {each.target}"
+            gold = (*map(tuple, token_alignment(each, model.engine.text.source)), ())
+            yield Trace(trace.source, trace.target, trace.attention, title), gold
