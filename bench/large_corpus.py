@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from saccade.data.batching import Plan, collate, padding_share
+from saccade.data.batching import Plan, batches, padding_share
 from saccade.data.files import Counts, Parallel, pairs
 from saccade.data.store import Store, Tokenizer, write_store
 from saccade.text.learn import train_tokenizers
@@ -53,16 +53,21 @@ def train_tokenizer(split: Parallel, folder: Path) -> Tokenizer:
 
 
 def read_batches(store: Store, plan: Plan, count: int) -> int:
-    """Make `count` batches from all over an epoch; how many tokens they hold."""
-    epoch = plan.epoch(0)
-    chosen = np.random.default_rng(2).integers(0, len(epoch), count)
-    made = (collate(store, epoch[k]) for k in chosen.tolist())
+    """Make the first `count` batches as training does; how many tokens they hold."""
+    made = (batch for _, batch in itertools.islice(batches(store, plan), count))
     return sum(int(batch.source.count) + int(batch.target.count) for batch in made)
 
 
 def peak_mib() -> float:
     unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux kilobytes
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def mapped_mib() -> float:
+    """How much of the memory in use is pages of mapped files, which the system takes back when it needs them."""
+    status = Path("/proc/self/status")
+    fields = dict(line.split(":", 1) for line in status.read_text().splitlines()) if status.exists() else {}
+    return int(fields.get("RssFile", "0 kB").split()[0]) / 1024
 
 
 class Clock:
@@ -104,15 +109,19 @@ def main() -> None:
         clock.lap("read, tokenised, stored", megabytes=megabytes, rows=arguments.pairs)
 
         plan = Plan(store.lengths, arguments.batch_tokens, seed=0)
-        batches_in_epoch = len(plan.epoch(0))
+        epoch = plan.epoch(0)
         clock.lap("epoch planned", rows=len(store))
+        padding = padding_share(store.lengths, plan, 0)
+        store.release()
         tokens = read_batches(store, plan, 1000)
-        clock.lap("plan again, 1,000 batches made")
+        clock.lap("1,000 batches made")
 
         print(" ".join(counts.sentences()))
-        print(f"{batches_in_epoch:,} batches an epoch; {tokens:,} tokens in 1,000 of them")
-        print(f"{padding_share(store.lengths, plan, 0):.1%} of the positions are padding")
-        print(f"all in all {time.perf_counter() - clock.begun:.1f} s, peak {peak_mib():.0f} MiB")
+        print(f"{len(epoch):,} batches an epoch; {tokens:,} tokens in 1,000 of them; {padding:.1%} padding")
+        print(
+            f"all in all {time.perf_counter() - clock.begun:.1f} s, peak {peak_mib():.0f} MiB, "
+            f"of which {mapped_mib():.0f} MiB are pages of mapped files"
+        )
 
 
 if __name__ == "__main__":

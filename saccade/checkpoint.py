@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,20 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
+from saccade.config import parse
 from saccade.errors import SaccadeError, UsageError
 from saccade.models.build import build_translator
 from saccade.models.translator import Translator, TranslatorConfig
 from saccade.text import TextPair
+from saccade.text.pair import SOURCE_FILE, TARGET_FILE
 
 FORMAT = 1
 MODEL, CONFIG, MANIFEST, RECIPE = "model.safetensors", "config.json", "manifest.json", "train.yaml"
 METRICS, ENVIRONMENT, CARD = "metrics.jsonl", "environment.json", "README.md"
+OPTIMIZER, STATE = "optimizer.safetensors", "state.json"
 TEMPORARY = ".tmp-"
+ATTEMPTS = 3
+"""How often a folder is looked at anew that somebody else is just writing to."""
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -111,7 +116,7 @@ class Checkpoint:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_tensors(path.read_bytes())
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:  # KeyError: a type torch lacks
         raise SaccadeError(f"{path}: cannot be read: {error}.") from None
 
 
@@ -125,9 +130,34 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def verify(folder: Path) -> None:
-    """Every file the manifest names is there, bit for bit; else an error that names the first that is not."""
-    for name, checksums in read_json(folder / MANIFEST).items():
+def read_manifest(folder: Path) -> dict[str, list[str]]:
+    """File name → the checksums it may have. A manifest in other bytes than it was written in is refused."""
+    path = folder / MANIFEST
+    manifest = read_json(path)
+    if to_json(manifest).encode() != path.read_bytes() or not all(isinstance(each, list) for each in manifest.values()):
+        raise SaccadeError(f"{path}: is not the file that was saved.")
+    return manifest
+
+
+def verify(folder: Path, needed: Collection[str]) -> None:
+    """Every file the manifest names is there, bit for bit, and it names those needed; else an error that says which.
+
+    A training may publish meanwhile: as long as the manifest changes under our eyes, we look again.
+    """
+    for attempts_left in reversed(range(ATTEMPTS)):
+        manifest = read_manifest(folder)
+        try:
+            return _verify(folder, manifest, needed)
+        except SaccadeError:
+            if not attempts_left or read_manifest(folder) == manifest:
+                raise
+
+
+def _verify(folder: Path, manifest: Mapping[str, list[str]], needed: Collection[str]) -> None:
+    for name in needed:
+        if name not in manifest:
+            raise SaccadeError(f"{folder / name}: is not in {MANIFEST}, so nobody can say whether it is whole.")
+    for name, checksums in manifest.items():
         path = folder / name
         if Path(name).name != name or not path.is_file():
             raise SaccadeError(f"{path}: is missing, though {MANIFEST} names it.")
@@ -144,17 +174,20 @@ class RunFolder:
 
     @staticmethod
     def create(path: Path, *, overwrite: bool) -> "RunFolder":
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"{path}: is a file, not a folder. Name another with --out.")
+        if path.exists() and not _is_bare(path):
             if not overwrite:
                 raise UsageError(
                     f"{path}: is not empty. Continue that run with --resume, replace it with --overwrite, "
                     "or name another folder with --out."
                 )
-            if path.is_dir() and not (path / RECIPE).exists():
+            if not (path / RECIPE).exists():
                 raise UsageError(f"{path}: is not empty and is no run folder; --overwrite replaces runs alone.")
-            shutil.rmtree(path)
         folder = RunFolder(path)
         try:
+            if path.exists() and not _is_bare(path):
+                shutil.rmtree(path)
             folder.checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"{path}: cannot be made: {error.strerror or error}. Name another with --out.") from None
@@ -167,6 +200,28 @@ class RunFolder:
                 f"{path}: is no run folder (it has no {CONFIG}). `saccade runs list` shows those there are."
             )
         return RunFolder(path)
+
+    def begin(self, config: Mapping[str, Any]) -> None:
+        """Note the checksums of what will not change again, then write config.json: the run has begun."""
+        content = to_json(config).encode()
+        manifest = {CONFIG: [hashlib.sha256(content).hexdigest()]}
+        for path in (self.path / SOURCE_FILE, self.path / TARGET_FILE):
+            if path.exists():
+                manifest[path.name] = [_flushed_checksum(path)]
+        write_file(self.path / MANIFEST, to_json(manifest))
+        write_file(self.path / CONFIG, content)
+
+    @property
+    def begun(self) -> bool:
+        return (self.path / CONFIG).exists()
+
+    def verify(self) -> None:
+        """What a loader would read is whole, as far as it is there."""
+        manifest = read_manifest(self.path)
+        if not (self.path / MODEL).exists():
+            manifest.pop(MODEL, None)  # a run killed while it published its first model had only announced it
+        there = [name for name in (TARGET_FILE, MODEL) if (self.path / name).exists()]
+        _verify(self.path, manifest, (CONFIG, SOURCE_FILE, *there))
 
     def clean(self) -> None:
         """Remove what a killed save left half done."""
@@ -184,10 +239,8 @@ class RunFolder:
             temporary.mkdir(parents=True)
             sums = {
                 MODEL: _write(temporary / MODEL, save_tensors(_on_cpu(model), {"format": "pt"})),
-                "optimizer.safetensors": _write(
-                    temporary / "optimizer.safetensors", save_tensors(_on_cpu(optimizer), {"format": "pt"})
-                ),
-                "state.json": _write(temporary / "state.json", to_json(state).encode()),
+                OPTIMIZER: _write(temporary / OPTIMIZER, save_tensors(_on_cpu(optimizer), {"format": "pt"})),
+                STATE: _write(temporary / STATE, to_json(state).encode()),
             }
             manifest = {name: [checksum] for name, checksum in sums.items()}
             _write(temporary / MANIFEST, to_json(manifest).encode())
@@ -209,17 +262,23 @@ class RunFolder:
         found = [path for path in self.checkpoints.glob("step-*") if path.name[5:].isdigit()]
         return sorted(found, key=lambda path: int(path.name[5:]))
 
-    def prune(self, keep: int) -> None:
+    @staticmethod
+    def verify_checkpoint(path: Path) -> None:
+        verify(path, (MODEL, OPTIMIZER, STATE))
+
+    def prune(self, keep: int, spare: Collection[Path] = ()) -> None:
+        """Remove all but the last `keep` checkpoints and those to be spared."""
         for path in self.steps()[:-keep]:
-            shutil.rmtree(path)
+            if path not in spare:
+                shutil.rmtree(path, ignore_errors=True)  # a checkpoint too many is no reason to end a training
 
     def latest(self) -> tuple[Checkpoint | None, list[str]]:
         """The newest checkpoint that is whole, and a remark for each newer one that is not."""
         remarks = []
         for path in reversed(self.steps()):
             try:
-                verify(path)
-                state = read_json(path / "state.json")
+                self.verify_checkpoint(path)
+                state = read_json(path / STATE)
             except SaccadeError as error:
                 remarks.append(f"{error} An older checkpoint is used.")
                 continue
@@ -236,12 +295,27 @@ class RunFolder:
         """
         content = save_tensors(_on_cpu(model), {"format": "pt"})
         checksum = hashlib.sha256(content).hexdigest()
-        names = [name for name in (CONFIG, "tokenizer.json", "tokenizer_target.json") if (self.path / name).exists()]
-        manifest = {name: [_checksum(self.path / name)] for name in names}
-        before = [_checksum(self.path / MODEL)] if (self.path / MODEL).exists() else []
+        manifest = read_manifest(self.path)
+        there = _checksum(self.path / MODEL) if (self.path / MODEL).exists() else None
+        before = [known for known in manifest.pop(MODEL, []) if known == there and known != checksum]
         write_file(self.path / MANIFEST, to_json(manifest | {MODEL: [*before, checksum]}))
         write_file(self.path / MODEL, content)
         write_file(self.path / MANIFEST, to_json(manifest | {MODEL: [checksum]}))
+
+
+def _is_bare(path: Path) -> bool:
+    """Empty, or left by a run that was killed before it had written anything."""
+    return all(each.name.startswith(TEMPORARY) or _is_empty_checkpoints(each) for each in path.iterdir())
+
+
+def _is_empty_checkpoints(path: Path) -> bool:
+    return path.name == "checkpoints" and path.is_dir() and not any(path.iterdir())
+
+
+def _flushed_checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    return _checksum(path)
 
 
 def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -273,12 +347,13 @@ def load(path: Path, device: torch.device) -> Loaded:
     RunFolder.open(path)
     if not (path / MODEL).is_file():
         raise UsageError(f"{path}: holds no model yet (no {MODEL}). Continue its training with --resume.")
-    verify(path)
+    target = (TARGET_FILE,) if (path / TARGET_FILE).exists() else ()
+    verify(path, (CONFIG, MODEL, SOURCE_FILE, *target))
     config = read_json(path / CONFIG)
     if config.get("format") != FORMAT:
         raise UsageError(f"{path / CONFIG}: format {config.get('format')!r} is not one this version reads ({FORMAT}).")
     text = TextPair.load(path)
-    settings = TranslatorConfig.model_validate(config["model"])
+    settings = parse(TranslatorConfig, config.get("model") or {}, f"{path / CONFIG}: model")
     model = build_translator(settings, text.source.size, text.target.size)
     restore_model(model, read_tensors(path / MODEL), str(path / MODEL))
     return Loaded(model.to(device).eval(), text, config, path, device)

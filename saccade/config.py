@@ -33,6 +33,8 @@ class _StrictLoader(yaml.SafeLoader):
 def _mapping_without_repeats(loader: _StrictLoader, node: yaml.MappingNode) -> Tree:
     seen: set[Any] = set()
     for key_node, _ in node.value:
+        if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
+            continue  # the loader itself refuses a list or mapping as a name, and unfolds `<<: *other`
         key = loader.construct_object(key_node)
         if key in seen:
             line = key_node.start_mark.line + 1
@@ -149,6 +151,8 @@ def _explain(section: type[Section], problem: Tree) -> str:
             near = difflib.get_close_matches(str(problem["input"]), wanted.split(", "), n=1, cutoff=0.5)
             hint = f" Did you mean `{near[0]}`?" if near else ""
             return f"{dotted} is {problem['input']!r}; it must be one of {wanted}.{hint}"
+        case "model_type" | "model_attributes_type":
+            return f"{dotted} is {_short(problem['input'])}; it must be a section, with settings under its name."
         case "value_error":
             return f"{dotted}: {problem['ctx']['error']}" if path else str(problem["ctx"]["error"])
         case _:

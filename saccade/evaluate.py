@@ -1,6 +1,6 @@
 """A model and data → numbers: metrics of its outputs, and the probabilities it gives to outputs of others."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +12,7 @@ from saccade.metrics.score import Score
 from saccade.metrics.text import bleu, chrf, exact_match
 from saccade.models.translator import Translator
 from saccade.text import TextPair
-from saccade.translate import Engine, Translation
+from saccade.translate import CHARACTERS_PER_TOKEN, Engine, Translation
 from saccade.types import END, Batch, Tokens
 
 MetricName = Literal["bleu", "chrf", "exact_match"]
@@ -78,18 +78,42 @@ class Scored:
         return float(torch.tensor(-self.log_probability / len(self.token_log_probabilities)).exp())
 
 
+Encoded = tuple[list[int], list[int]]
+
+
 @torch.inference_mode()
-def score(
-    engine: Engine, sources: Sequence[str], targets: Sequence[str], batch_sentences: int = 64
-) -> Iterator[Scored]:
-    """The probability of each target given its source, in order."""
-    for begin in range(0, len(sources), batch_sentences):
-        some = slice(begin, begin + batch_sentences)
-        rows = [[*ids, END] for ids in engine.text.source.encode_batch(list(sources[some]))]
-        gold = [[*ids, END] for ids in engine.text.target.encode_batch(list(targets[some]))]
-        batch = Batch(Tokens.of(rows), Tokens.of(gold)).to(engine.device)
+def score(engine: Engine, sources: Sequence[str], targets: Sequence[str], batch_tokens: int = 4096) -> Iterator[Scored]:
+    """The probability of each target given its source, in order. Sources are read as far as `translate` reads them."""
+    for rows in _batches(_encoded(engine, sources, targets), batch_tokens):
+        gold = [target for _, target in rows]
+        batch = Batch(Tokens.of([source for source, _ in rows]), Tokens.of(gold)).to(engine.device)
         log_p_BTV = engine.model(batch).float().log_softmax(-1)
         picked_BT = log_p_BTV.gather(-1, batch.target.ids_BT[:, :, None]).squeeze(-1).cpu()
         for ids, values in zip(gold, picked_BT.tolist(), strict=True):
             own = tuple(values[: len(ids)])
             yield Scored(sum(own), own, tuple(engine.text.target.pieces(ids)))
+
+
+def _encoded(engine: Engine, sources: Sequence[str], targets: Sequence[str], chunk: int = 256) -> Iterator[Encoded]:
+    longest = engine.max_source * CHARACTERS_PER_TOKEN
+    for begin in range(0, len(sources), chunk):
+        some = slice(begin, begin + chunk)
+        read = engine.text.source.encode_batch([line[:longest] for line in sources[some]])
+        gold = engine.text.target.encode_batch(list(targets[some]))
+        for source, target in zip(read, gold, strict=True):
+            yield [*source[: engine.max_source], END], [*target, END]
+
+
+def _batches(pairs: Iterable[Encoded], batch_tokens: int) -> Iterator[list[Encoded]]:
+    """Neighbours together, so that the order stays, while rows × the longest side fit."""
+    batch: list[Encoded] = []
+    longest = 0
+    for source, target in pairs:
+        length = max(longest, len(source), len(target))
+        if batch and (len(batch) + 1) * length > batch_tokens:
+            yield batch
+            batch, length = [], max(len(source), len(target))
+        batch.append((source, target))
+        longest = length
+    if batch:
+        yield batch

@@ -1,6 +1,5 @@
 """The whole recipe, typed: every section in its place."""
 
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +11,7 @@ from saccade.data.splits import DataConfig
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import UsageError
 from saccade.models.translator import TranslatorConfig
+from saccade.recipes import shipped, shipped_text
 from saccade.text import TextConfig
 from saccade.train.run import Job
 from saccade.train.settings import TrainConfig
@@ -47,16 +47,6 @@ class Recipe(Section):
             recipe=config.plain(self),
             base=base,
         )
-
-
-def shipped() -> list[str]:
-    """Names of the recipes that come with Saccade."""
-    folder = resources.files("saccade") / "recipes"
-    return sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml"))
-
-
-def shipped_text(name: str) -> str:
-    return (resources.files("saccade") / "recipes" / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def read_tree(name_or_path: str) -> tuple[dict[str, Any], str, Path]:

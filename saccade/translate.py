@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import torch
 
@@ -12,6 +11,9 @@ from saccade.text import TextPair
 from saccade.types import END, Hypothesis, Tokens
 
 MAX_SOURCE_TOKENS = 1024
+CHARACTERS_PER_TOKEN = 32
+"""Of a line at most max_source × this many characters are tokenised, so that a line of 10 MB costs next to nothing."""
+CHUNK_CHARACTERS = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class Engine:
 
     def translate(self, lines: Sequence[str], config: DecodeConfig, batch_tokens: int = 4096) -> list[Translation]:
         """Translations in the order of the lines; an empty line gives an empty one without asking the model."""
-        encoded = self.text.source.encode_batch(list(lines))
+        read = [line[: self.max_source * CHARACTERS_PER_TOKEN] for line in lines]
+        encoded = self.text.source.encode_batch(read)
         sources = [[*ids[: self.max_source], END] for ids in encoded]
         done: list[Translation] = [Translation(line, (_NOTHING,)) for line in lines]
         asked = [i for i, line in enumerate(lines) if line]
@@ -63,16 +66,23 @@ class Engine:
             found = self._search([sources[i] for i in rows], config)
             for i, hypotheses in zip(rows, found, strict=True):
                 outputs = tuple(self._output(hypothesis) for hypothesis in hypotheses)
-                done[i] = Translation(lines[i], outputs, cut=len(encoded[i]) > self.max_source)
+                cut = len(encoded[i]) > self.max_source or len(read[i]) < len(lines[i])
+                done[i] = Translation(lines[i], outputs, cut=cut)
         return done
 
     def stream(
         self, lines: Iterable[str], config: DecodeConfig, batch_tokens: int = 4096, chunk: int = 2000
     ) -> Iterator[Translation]:
-        """As `translate`, holding `chunk` lines at a time."""
-        waiting = iter(lines)
-        while held := list(islice(waiting, chunk)):
-            yield from self.translate(held, config, batch_tokens)
+        """As `translate`, holding at most `chunk` lines at a time, fewer where they are very long."""
+        held: list[str] = []
+        characters = 0
+        for line in lines:
+            held.append(line)
+            characters += len(line)
+            if len(held) == chunk or characters >= CHUNK_CHARACTERS:
+                yield from self.translate(held, config, batch_tokens)
+                held, characters = [], 0
+        yield from self.translate(held, config, batch_tokens)
 
     @torch.inference_mode()
     def _search(self, sources: list[list[int]], config: DecodeConfig) -> list[list[Hypothesis]]:
@@ -82,8 +92,9 @@ class Engine:
         return search(self.model.step, state, limits=limits, config=config)
 
     def _output(self, hypothesis: Hypothesis) -> Output:
-        # A line break is never part of a line: where a model writes one, the line contract wins.
-        text = self.text.target.decode(hypothesis.tokens).replace("\n", " ")
+        # A line break is never part of a line: where a model writes one, the line contract wins. Many readers take a
+        # carriage return for one, too.
+        text = self.text.target.decode(hypothesis.tokens).replace("\n", " ").replace("\r", " ")
         return Output(
             text,
             hypothesis.score,

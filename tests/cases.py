@@ -189,7 +189,7 @@ class DecoderCase:
 def tokens(lengths: tuple[int, ...] | list[int], vocabulary: int, seed: int = 0) -> Tokens:
     """Random sentences that end in END; no special token inside."""
     generator = torch.Generator().manual_seed(seed)
-    rows = [torch.randint(4, vocabulary, (length - 1,), generator=generator).tolist() + [END] for length in lengths]
+    rows = [[*torch.randint(4, vocabulary, (length - 1,), generator=generator).tolist(), END] for length in lengths]
     return Tokens.of(rows)
 
 
@@ -211,3 +211,8 @@ def every_decoder() -> list[DecoderCase]:
 
 def name_of(case: TranslatorCase | EncoderCase | DecoderCase) -> str:
     return case.name
+
+
+def assert_same(actual: Tensor, expected: Tensor, what: str = "") -> None:
+    """Equal but for the order in which float32 sums are taken."""
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=5e-5, msg=lambda reason: f"{what}: {reason}")

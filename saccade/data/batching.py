@@ -20,6 +20,8 @@ from saccade.types import END, PAD, Batch, Layout, Tokens
 
 POOL_BATCHES = 64
 """Rows are sorted by length within a pool of about so many batches: little padding, and still a random order."""
+RELEASE_EVERY = 128
+"""Batches after which the store gives back the memory of the pages it has read."""
 Rows = NDArray[np.integer[Any]]
 Encode = Callable[[str, str, np.random.Generator], tuple[list[int], list[int]]]
 JobT = TypeVar("JobT")
@@ -73,7 +75,7 @@ class Plan:
             raise UsageError(f"seed must be between 0 and 2**64 - 1; it is {seed}.")
         self.batch_tokens, self.seed, self.batch_sentences = batch_tokens, seed, batch_sentences
         self._widths = lengths.max(axis=1).astype(np.int32)
-        self._order_by = (self._widths.astype(np.int64) << 32) | lengths[:, 0].astype(np.int64)
+        self._source_lengths = lengths[:, 0]
         rows_a_batch = min(batch_tokens / max(1.0, float(self._widths.mean())), batch_sentences or np.inf)
         self._pool = max(1, int(POOL_BATCHES * rows_a_batch))
 
@@ -84,7 +86,7 @@ class Plan:
         starts: list[int] = []
         for begin in range(0, len(rows), self._pool):
             pool = rows[begin : begin + self._pool]
-            pool = pool[np.argsort(self._order_by[pool], kind="stable")]
+            pool = pool[np.lexsort((self._source_lengths[pool], self._widths[pool]))]  # the last key counts first
             rows[begin : begin + len(pool)] = pool
             starts.extend(begin + cut for cut in self._cuts(self._widths[pool].tolist()))
         first = np.array(starts, dtype=np.int64)
@@ -120,8 +122,8 @@ def padding_share(lengths: NDArray[np.integer[Any]], plan: Plan, epoch: int) -> 
     batches = plan.epoch(epoch)
     in_order = np.sort(batches.starts)
     rows_a_batch = np.diff(np.append(in_order, len(batches.rows)))
-    longest = np.maximum.reduceat(lengths[batches.rows].astype(np.int64), in_order, axis=0)
-    return 1.0 - float(lengths.sum(dtype=np.int64)) / float((longest.sum(axis=1) * rows_a_batch).sum())
+    longest = sum(np.maximum.reduceat(side[batches.rows], in_order).astype(np.int64) for side in lengths.T)
+    return 1.0 - float(lengths.sum(dtype=np.int64)) / float((longest * rows_a_batch).sum())
 
 
 class Job(NamedTuple):
@@ -203,6 +205,8 @@ def batches(
 
     def make(job: Job) -> tuple[Cursor, Batch]:
         made = collate(store, job.rows) if encode is None else collate_encoded(store, job, encode, plan.seed)
+        if job.following.batch % RELEASE_EVERY == 0:
+            store.release()
         return job.following, made
 
     return prefetch(jobs(plan, cursor, rank=rank, world=world), make, workers=workers)

@@ -41,6 +41,14 @@ class Ragged:
 
     values: Ids
     offsets: NDArray[np.int64]
+    pages: tuple[mmap.mmap, ...] = ()
+    """The mapped files behind the arrays."""
+
+    def release(self) -> None:
+        """Give back the memory of pages read so far; when needed again they mostly come from the system's cache."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            for each in self.pages:
+                each.madvise(mmap.MADV_DONTNEED)
 
     def __getitem__(self, i: int) -> Ids:
         row: Ids = self.values[self.offsets[i] : self.offsets[i + 1]]
@@ -113,6 +121,12 @@ class Store:
         both[:, 0], both[:, 1] = np.diff(self.sources.offsets), np.diff(self.targets.offsets)
         return both
 
+    def release(self) -> None:
+        """Give back the memory of what was read so far: a large corpus is then never resident as a whole."""
+        for side in (self.sources, self.targets, self.texts):
+            if side is not None:
+                side.release()
+
     @property
     def max_length(self) -> int:
         """The most tokens a side may have, END not counted."""
@@ -129,18 +143,19 @@ class Store:
 
 
 def _mapped(folder: Path, name: str, dtype: str) -> Ragged:
-    values = _map(folder / f"{name}.bin", np.dtype(dtype).newbyteorder("<"), scattered=True)
-    return Ragged(values, _map(folder / f"{name}.idx", np.dtype("<i8"), scattered=False))
+    values, pages = _map(folder / f"{name}.bin", np.dtype(dtype).newbyteorder("<"), scattered=True)
+    offsets, more = _map(folder / f"{name}.idx", np.dtype("<i8"), scattered=False)
+    return Ragged(values, offsets, pages + more)
 
 
-def _map(path: Path, dtype: np.dtype[Any], *, scattered: bool) -> Ids:
+def _map(path: Path, dtype: np.dtype[Any], *, scattered: bool) -> tuple[Ids, tuple[mmap.mmap, ...]]:
     if path.stat().st_size == 0:
-        return np.empty(0, dtype=dtype)  # an empty file cannot be mapped
+        return np.empty(0, dtype=dtype), ()  # an empty file cannot be mapped
     with path.open("rb") as file:
         pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if scattered and hasattr(mmap, "MADV_RANDOM"):  # batches are drawn from everywhere: reading ahead is wasted memory
         pages.madvise(mmap.MADV_RANDOM)
-    return np.frombuffer(pages, dtype=dtype)
+    return np.frombuffer(pages, dtype=dtype), (pages,)
 
 
 class _Column:

@@ -62,7 +62,7 @@ def beam_search(step: Step, state: State, *, limits: list[int], rule: BeamRule) 
         done = [len(s.finished) >= k or t >= s.limit for s in searched]
         for b, sentence in enumerate(searched):
             if done[b]:
-                if len(sentence.finished) < k:
+                if t >= sentence.limit:
                     sentence.finished += _cut_off(alive, b, t, rule)
                 results[sentence.index] = sorted(sentence.finished, key=lambda h: -h.score)[: rule.n_best]
         rows_N = (torch.arange(len(searched), device=device)[:, None] * k + from_Bk).flatten()

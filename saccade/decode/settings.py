@@ -1,5 +1,6 @@
 """How to search: the `decode` section of a recipe, and the search it asks for."""
 
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -7,6 +8,7 @@ from pydantic import Field, model_validator
 from saccade.config import Section
 from saccade.decode.beam import BeamRule, beam_search
 from saccade.decode.greedy import greedy
+from saccade.decode.scores import normalised
 from saccade.types import Hypothesis, State, Step
 
 
@@ -38,6 +40,12 @@ class DecodeConfig(Section):
 
 def search(step: Step, state: State, *, limits: list[int], config: DecodeConfig) -> list[list[Hypothesis]]:
     if config.beam == 1:
-        return greedy(step, state, limits=limits)
+        return [[_ranked(only, config)] for [only] in greedy(step, state, limits=limits)]
     rule = BeamRule(config.beam, config.length, config.alpha, config.n_best)
     return beam_search(step, state, limits=limits, rule=rule)
+
+
+def _ranked(hypothesis: Hypothesis, config: DecodeConfig) -> Hypothesis:
+    """A greedy output with the score a beam search would give it."""
+    length = len(hypothesis.token_log_probabilities)
+    return replace(hypothesis, score=normalised(hypothesis.log_probability, length, config.length, config.alpha))

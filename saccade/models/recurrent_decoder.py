@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from saccade.config import Section
 from saccade.models.bridge import Bridge, BridgeKind
@@ -118,8 +119,11 @@ class RecurrentDecoder(nn.Module):
     def _advance(
         self, x_NTD: Tensor, layers: tuple[Memory, ...], watch: Watch | None
     ) -> tuple[Tensor, tuple[Memory, ...]]:
-        # Every row is as long as the longest here: what stands behind a target's end is never read.
         rows, steps = x_NTD.shape[:2]
+        if steps == 1 and watch is None:  # a fused kernel has nothing to fuse over one step
+            top_ND, after = self.layers.step(self.layers.first.project(x_NTD[:, 0]), layers)
+            return top_ND[:, None], after
+        # Every row is as long as the longest here: what stands behind a target's end is never read.
         lengths_N = torch.full((rows,), steps, device=x_NTD.device)
         top_NTD, after = self.layers(x_NTD, Layout(lengths_N, steps, even=True), layers, watch)
         return top_NTD, after
@@ -133,14 +137,17 @@ class RecurrentDecoder(nn.Module):
         return read_BQD.reshape(top_NTD.shape)
 
     def _feeding(self, x_NTD: Tensor, state: State, watch: Watch | None) -> tuple[Tensor, Tree]:
+        """Step by step, since h̃ of one step is an input of the next; the tokens' part of the gates is made at once."""
         layers, fed_ND = state.hypothesis["layers"], state.hypothesis["fed"]
-        outs, looks = [], Watch()
-        for x_ND in x_NTD.unbind(1):
-            step_N1D = torch.cat([x_ND, fed_ND.to(x_ND.dtype)], dim=-1)[:, None]
-            top_N1D, layers = self._advance(step_N1D, layers, None if watch is None else Watch())
-            fed_ND = self._read(top_N1D, state.source, None if watch is None else looks)[:, 0]
+        weight_GI, width = self.layers.first.weight_ih, x_NTD.shape[-1]
+        of_token_GD, of_fed_GD = weight_GI[:, :width], weight_GI[:, width:]
+        tokens_NTG = F.linear(x_NTD, of_token_GD, self.layers.first.bias_ih)
+        outs, looks = [], None if watch is None else Watch()
+        for token_NG in tokens_NTG.unbind(1):
+            top_ND, layers = self.layers.step(token_NG + F.linear(fed_ND, of_fed_GD), layers)
+            # What is fed on is the vector before the output's dropout; toolkits differ here.
+            fed_ND = self._read(top_ND[:, None], state.source, looks)[:, 0]
             outs.append(fed_ND)
-            # What is fed is the vector before the output's dropout (mechanisms differ here between toolkits).
-        if watch is not None and looks.attention:
+        if watch is not None and looks is not None:
             watch.saw_attention("cross", torch.cat(looks.attention["cross"], dim=2))
         return torch.stack(outs, dim=1), {"layers": layers, "fed": fed_ND}

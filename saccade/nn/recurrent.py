@@ -179,6 +179,19 @@ class RecurrentLayers(nn.Module):
             finals.append(final)
         return masks.pack(x_BTD, layout), tuple(finals)
 
+    def step(self, projected_BG: Tensor, before: tuple[Memory, ...]) -> tuple[Tensor, tuple[Memory, ...]]:
+        """One step of every layer (forwards alone), given W x + b of the first: the top output and the new state."""
+        after: list[Memory] = []
+        for level, cell in enumerate(_cells(self.forwards)):
+            if level:
+                projected_BG = cell.project(self.dropout(after[-1]["h"]))
+            after.append(cell.step(projected_BG, before[level]))
+        return after[-1]["h"], tuple(after)
+
+    @property
+    def first(self) -> Cell:
+        return _cells(self.forwards)[0]
+
 
 def _cells(modules: nn.ModuleList) -> list[Cell]:
     return [module for module in modules if isinstance(module, Cell)]

@@ -75,8 +75,8 @@ class Trainer:
                 yield self._validated(validate)
                 progress.seconds = clock.seconds
             if last or progress.update % config.saves_every == 0:
+                # The clock is not read again before the next update: the last update is always a validated one.
                 yield SaveDue(progress.update)
-                progress.seconds = clock.seconds
 
     def _out_of_time(self) -> bool:
         return self.config.minutes is not None and self.progress.seconds >= 60 * self.config.minutes
@@ -166,7 +166,10 @@ class _Clock:
 def seed_everything(*key: int) -> None:
     """Key every generator by what is about to be computed, so that nothing depends on what was computed before."""
     digest = hashlib.blake2b(",".join(map(str, key)).encode(), digest_size=8).digest()
-    torch.manual_seed(int.from_bytes(digest, "little") >> 1)
+    seed = int.from_bytes(digest, "little") >> 1
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed would note a stack trace for a GPU that is not there
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(seed)
 
 
 def autocast(precision: Precision, device: torch.device) -> torch.autocast:

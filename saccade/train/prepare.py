@@ -1,5 +1,6 @@
 """Text → tokenizers and token stores in the run folder, once; a resumed run finds them there."""
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from saccade.data.files import Counts
 from saccade.data.splits import DataConfig, Split, length_rule, split_pairs
 from saccade.data.store import Store, write_store
+from saccade.errors import SaccadeError
 from saccade.text import BpeText, TextConfig, TextPair, train_tokenizers
 
 
@@ -18,14 +20,23 @@ class Prepared:
     remarks: tuple[str, ...]
 
 
-def prepare(data: DataConfig, text: TextConfig, *, base: Path, folder: Path, seed: int) -> Prepared:
-    """Everything training reads, made afresh in `folder`."""
+def learn_text(data: DataConfig, text: TextConfig, *, base: Path, folder: Path, seed: int) -> TextPair:
+    """The tokenizers, learnt from the training data and saved in `folder`."""
 
-    def side(split: Split, which: int) -> Iterator[str]:
-        return (pair[which] for pair in split_pairs(data, split, base=base, counts=Counts()))
+    def side(which: int) -> Iterator[str]:
+        return (pair[which] for pair in split_pairs(data, "train", base=base, counts=Counts()))
 
-    pair = train_tokenizers(text, side("train", 0), side("train", 1), seed)
-    pair.save(folder)
+    pair = train_tokenizers(text, side(0), side(1), seed)
+    try:
+        pair.save(folder)
+    except OSError as error:
+        raise SaccadeError(f"{folder}: the tokenizer cannot be written: {error.strerror or error}.") from None
+    return pair
+
+
+def prepare(data: DataConfig, text: TextConfig, pair: TextPair, *, base: Path, folder: Path) -> Prepared:
+    """The training and validation data as tokens, made afresh in `folder`."""
+    shutil.rmtree(folder / "data", ignore_errors=True)  # a killed run may have left half a store
     drops = isinstance(text, BpeText) and text.dropout > 0
     stores = {
         split: _store(data, split, pair, base=base, folder=folder, keep_text=drops or split == "valid")

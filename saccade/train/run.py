@@ -2,20 +2,22 @@
 
 import json
 import math
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from saccade import checkpoint
-from saccade.checkpoint import RunFolder
+from saccade.checkpoint import Checkpoint, RunFolder
 from saccade.config import plain, to_yaml
-from saccade.data.batching import Encode, Plan, batches, collate
+from saccade.data.batching import Cursor, Encode, Plan, batches, collate
 from saccade.data.splits import DataConfig
 from saccade.data.store import Store
 from saccade.errors import SaccadeError
@@ -28,8 +30,9 @@ from saccade.train.events import Event, Finished, Logged, Prepared, Saved, SaveD
 from saccade.train.loop import Progress, Trainer, autocast, fingerprint, is_better, seed_everything, set_precision
 from saccade.train.optimizer import make_optimizer, named_state, restore_state
 from saccade.train.prepare import Prepared as Data
-from saccade.train.prepare import prepare, reopen
+from saccade.train.prepare import learn_text, prepare, reopen
 from saccade.train.settings import TrainConfig
+from saccade.types import Batch
 
 Decoded = Callable[[Translator, TextPair, list[str], list[str]], dict[str, float]]
 """(model, tokenizers, sources, references) → metrics of the decoded outputs; training itself does not decode."""
@@ -59,8 +62,7 @@ def run(
     """Train, or go on training where the folder holds a checkpoint."""
     set_precision(job.train.precision, device)
     folder.clean()
-    begun = (folder.path / checkpoint.CONFIG).exists()  # written last: without it the data may be half made
-    data = (reopen(folder.path) if begun else None) or _begin(job, folder)
+    data = _reopen(job, folder) if folder.begun else _begin(job, folder)
     seed_everything(job.seed, 0)
     model = build_translator(job.model, data.text.source.size, data.text.target.size)
     model.to(device)
@@ -72,7 +74,8 @@ def run(
 def _begin(job: Job, folder: RunFolder) -> Data:
     checkpoint.write_file(folder.path / checkpoint.RECIPE, to_yaml(job.recipe))
     checkpoint.write_file(folder.path / checkpoint.ENVIRONMENT, checkpoint.to_json(environment()))
-    data = prepare(job.data, job.text, base=job.base, folder=folder.path, seed=job.seed)
+    pair = learn_text(job.data, job.text, base=job.base, folder=folder.path, seed=job.seed)
+    data = prepare(job.data, job.text, pair, base=job.base, folder=folder.path)
     facts = {
         "format": checkpoint.FORMAT,
         "task": job.task,
@@ -81,8 +84,16 @@ def _begin(job: Job, folder: RunFolder) -> Data:
         "decode": job.decode,
         "vocabulary": {"source": data.text.source.size, "target": data.text.target.size},
     }
-    checkpoint.write_file(folder.path / checkpoint.CONFIG, checkpoint.to_json(facts))
+    folder.begin(facts)
     return data
+
+
+def _reopen(job: Job, folder: RunFolder) -> Data:
+    """What the run read before. Its tokenizers stay as they are even where the tokens must be made again."""
+    folder.verify()
+    checkpoint.write_file(folder.path / checkpoint.RECIPE, to_yaml(job.recipe))
+    found = reopen(folder.path)
+    return found or prepare(job.data, job.text, TextPair.load(folder.path), base=job.base, folder=folder.path)
 
 
 class _Run:
@@ -94,26 +105,32 @@ class _Run:
         self.optimizer = make_optimizer(job.train.optimizer, model)
         self.progress = Progress()
         self.remarks = list(data.remarks)
+        self.late_remarks: list[str] = []
         self.saved_at = -1
         self.averaged = 0
         self._restore()
-        self.window = _Window(self.progress.seconds)
+        self.window = _Window()
 
     def _restore(self) -> None:
         found, remarks = self.folder.latest()
         self.remarks += remarks
-        metrics = self.folder.path / checkpoint.METRICS
-        metrics.touch()
         size = 0
         if found is not None:
-            if found.state["data"] != self.data.train.fingerprint:
-                raise SaccadeError(f"{found.path}: was trained on other data than {self.data.train.folder} holds.")
-            checkpoint.restore_model(self.model, found.tensors("model"), str(found.path))
-            restore_state(self.optimizer, self.model, found.tensors("optimizer"))
-            self.progress = Progress.from_dict(found.state["progress"])
+            self._restore_from(found)
             size, self.saved_at = found.state["metrics_bytes"], found.update
-        with metrics.open("r+b") as file:  # what was logged behind the checkpoint will be logged again
-            file.truncate(size)
+        with self._metrics() as file:  # what was logged behind the checkpoint will be logged again
+            file.truncate(min(size, file.tell()))
+
+    def _restore_from(self, found: Checkpoint) -> None:
+        for store in (self.data.train, self.data.valid):
+            if found.state["data"][store.folder.name] != store.fingerprint:
+                raise SaccadeError(f"{found.path}: was trained with other data than {store.folder} holds.")
+        checkpoint.restore_model(self.model, found.tensors("model"), str(found.path))
+        restore_state(self.optimizer, self.model, found.tensors("optimizer"))
+        self.progress = Progress.from_dict(found.state["progress"])
+        published = self.folder.path / checkpoint.MODEL
+        if self.progress.best and not published.exists():
+            raise SaccadeError(f"{published}: is missing: the best model so far. Put it back, or begin anew in --out.")
 
     def prepared(self) -> Prepared:
         train = self.job.train
@@ -137,26 +154,21 @@ class _Run:
             self.job.model.decoder.width,
             self.device,
         )
-        stream = self._stream()
-        for event in trainer.run(stream, self._validate, stop):
-            match event:
-                case Updated():
-                    yield from self._on_update(event)
-                case Validated():
-                    yield from self._flush()
-                    self._note(kind="validated", update=event.update, best=event.best, **event.values)
-                    if event.best:
-                        self.folder.publish(checkpoint.model_tensors(self.model))
-                    yield event
-                    self.window.restart()
-                case SaveDue():
-                    yield from self._flush()
-                    yield self._save()
-                    self.window.restart()
-                case Stopped():
-                    yield from self._finish(event)
+        with closing(self._stream()) as stream:  # its threads end with the training, however that ends
+            for event in trainer.run(stream, self._validate, stop):
+                match event:
+                    case Updated():
+                        yield from self._on_update(event)
+                    case Validated():
+                        yield from self._on_validated(event)
+                    case SaveDue():
+                        yield from self._flush()
+                        yield self._save()
+                        self.window.restart()
+                    case Stopped():
+                        yield from self._finish(event)
 
-    def _stream(self) -> Iterator[Any]:
+    def _stream(self) -> Generator[tuple[Cursor, Batch], None, None]:
         train = self.job.train
         plan = Plan(self.data.train.lengths, train.batch_tokens, self.job.seed, train.batch_sentences)
         return batches(self.data.train, plan, cursor=self.progress.cursor, workers=train.workers, encode=self._encode())
@@ -177,6 +189,7 @@ class _Run:
         self.window.add(event)
         if self.job.train.fingerprint:
             loss = event.nll.item() / event.tokens
+            self._must_be_finite(event.update, loss, event.gradient_norm.item())
             self._note(kind="update", update=event.update, loss=loss, fingerprint=fingerprint(self.model))
         if event.update % self.job.train.log_every == 0:
             yield from self._flush()
@@ -185,12 +198,7 @@ class _Run:
         logged = self.window.close(self.progress.seconds)
         if logged is None:
             return
-        if not math.isfinite(logged.loss) or not math.isfinite(logged.gradient_norm):
-            raise SaccadeError(
-                f"the loss or its gradient is no longer a number at update {logged.update} (loss {logged.loss}, "
-                f"gradient norm {logged.gradient_norm}). Lower train.optimizer.rate or set train.clip; the last "
-                f"good checkpoint is in {self.folder.checkpoints}."
-            )
+        self._must_be_finite(logged.update, logged.loss, logged.gradient_norm)
         self._note(
             kind="trained",
             update=logged.update,
@@ -203,9 +211,42 @@ class _Run:
         )
         yield logged
 
+    def _must_be_finite(self, update: int, loss: float, norm: float) -> None:
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise self._diverged(update, f"the loss is {loss}, the norm of its gradient {norm}")
+
+    def _diverged(self, update: int, what: str) -> SaccadeError:
+        return SaccadeError(
+            f"training has gone astray by update {update}: {what}. Begin anew with a lower train.optimizer.rate, "
+            f"a longer warm-up or a smaller train.clip; what was saved before stands in {self.folder.path}."
+        )
+
+    def _on_validated(self, event: Validated) -> Iterator[Event]:
+        yield from self._flush()
+        if not math.isfinite(event.values["loss"]):
+            raise self._diverged(event.update, f"the loss on the validation data is {event.values['loss']}")
+        self._note(kind="validated", update=event.update, best=event.best, **event.values)
+        if event.best:
+            self.folder.publish(checkpoint.model_tensors(self.model))
+        yield event
+        self.window.restart()
+
+    @contextmanager
+    def _metrics(self) -> Iterator[IO[bytes]]:
+        """The log, open to be written on."""
+        path = self.folder.path / checkpoint.METRICS
+        try:
+            with path.open("ab") as file:
+                yield file
+        except OSError as error:
+            raise SaccadeError(
+                f"{path}: cannot be written: {error.strerror or error}. Earlier checkpoints are intact; free some "
+                "space and continue with --resume."
+            ) from None
+
     def _note(self, **values: Any) -> None:
-        with (self.folder.path / checkpoint.METRICS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(values) + "\n")
+        with self._metrics() as file:
+            file.write((json.dumps(values) + "\n").encode())
 
     def _validate(self) -> dict[str, float]:
         self.model.eval()
@@ -217,10 +258,15 @@ class _Run:
         return values
 
     def _save(self) -> Saved:
+        if not all(bool(parameter.isfinite().all()) for parameter in self.model.parameters()):
+            raise self._diverged(self.progress.update, "some weights are no longer numbers")
+        with self._metrics() as file:
+            os.fsync(file.fileno())
+            size = file.tell()
         state = {
             "progress": self.progress.to_dict(),
-            "metrics_bytes": (self.folder.path / checkpoint.METRICS).stat().st_size,
-            "data": self.data.train.fingerprint,
+            "metrics_bytes": size,
+            "data": {store.folder.name: store.fingerprint for store in (self.data.train, self.data.valid)},
         }
         path = self.folder.save_checkpoint(
             self.progress.update,
@@ -228,7 +274,7 @@ class _Run:
             named_state(self.optimizer, self.model),
             state,
         )
-        self.folder.prune(max(self.job.train.keep, self.job.train.average))
+        self.folder.prune(self.job.train.keep, spare=self._to_average())
         self.saved_at = self.progress.update
         return Saved(self.progress.update, path)
 
@@ -249,10 +295,29 @@ class _Run:
             self.progress.tokens,
             self.folder.path,
             self.averaged,
+            tuple(self.late_remarks),
         )
 
+    def _to_average(self) -> list[Path]:
+        """The last checkpoints of the regular ones: one saved at an interruption must not change the mean."""
+        if not self.job.train.average:
+            return []
+        at = {int(path.name[5:]): path for path in self.folder.steps()}
+        regular = [k for k in at if k % self.job.train.saves_every == 0 or k == self.progress.update]
+        return [at[k] for k in regular[-self.job.train.average :]]
+
+    def _is_whole(self, step: Path) -> bool:
+        try:
+            self.folder.verify_checkpoint(step)
+        except SaccadeError as error:
+            self.late_remarks.append(f"{error} The checkpoint is left out of the mean.")
+            return False
+        return True
+
     def _try_average(self) -> Iterator[Event]:
-        steps = self.folder.steps()[-self.job.train.average :]
+        steps = [path for path in self._to_average() if self._is_whole(path)]
+        if len(steps) < 2:
+            return
         mean = checkpoint.average(steps)
         checkpoint.restore_model(self.model, mean, "the mean of the last checkpoints")
         values = self._validate()
@@ -261,6 +326,7 @@ class _Run:
             self.progress.best = values
             self.averaged = len(steps)
             self.folder.publish(checkpoint.model_tensors(self.model))
+        self._note(kind="averaged", update=self.progress.update, checkpoints=len(steps), best=better, **values)
         yield Validated(self.progress.update, values, better, averaged=len(steps))
 
 
@@ -284,7 +350,6 @@ def validation_loss(model: Translator, store: Store, train: TrainConfig, device:
 class _Window:
     """The updates since the last line of the log."""
 
-    before: float
     last: Updated | None = None
     nll: Tensor | None = None
     norm: Tensor | None = None

@@ -17,11 +17,23 @@ from saccade.config import Section, plain
 from saccade.errors import UsageError
 from saccade.loss import cross_entropy
 from saccade.models.build import build_translator
+from saccade.models.encoders import RecurrentEncoder
 from saccade.models.translator import TranslatorConfig
 from saccade.nn.attention import MultiHead
+from saccade.nn.masks import reverse, valid_BT
 from saccade.nn.recurrent import Elman, Gru, Lstm
 from saccade.types import Batch, State, Tokens
-from tests.cases import DecoderCase, TranslatorCase, every_decoder, every_translator, name_of, tokens
+from tests.cases import (
+    DecoderCase,
+    EncoderCase,
+    TranslatorCase,
+    assert_same,
+    every_decoder,
+    every_encoder,
+    every_translator,
+    name_of,
+    tokens,
+)
 
 # ---- the list of cases is complete
 
@@ -74,7 +86,9 @@ def test_every_score_meets_every_cell_and_every_bridge_that_it_can() -> None:
         for case in every_translator()
         if case.config.decoder.kind != "transformer"
     }
-    assert pairs == {(kind, score) for kind in ("elman", "gru", "lstm") for score in (None, "dot", "general", "additive")}
+    assert pairs == {
+        (kind, score) for kind in ("elman", "gru", "lstm") for score in (None, "dot", "general", "additive")
+    }
 
 
 # ---- combinations that make no sense are refused, with the reason
@@ -124,7 +138,7 @@ def test_the_resolved_config_builds_the_same_model(case: TranslatorCase) -> None
 @pytest.mark.parametrize("case", every_translator(), ids=name_of)
 def test_every_parameter_is_reached_by_backward(case: TranslatorCase) -> None:
     model, batch = case.build(), case.batch()
-    cross_entropy(model(batch), batch.target).total.backward()
+    cross_entropy(model(batch), batch.target).total.backward()  # type: ignore[no-untyped-call]
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, f"{name} has no gradient"
         assert parameter.grad.isfinite().all(), name
@@ -141,7 +155,7 @@ def _parts(model: nn.Module, name: str, gradient: Tensor) -> tuple[Tensor, ...]:
     owner = model.get_submodule(name.rpartition(".")[0])
     match owner:
         case Elman() | Gru() | Lstm():
-            return gradient.split(owner.width)
+            return gradient.chunk(len(gradient) // owner.width)
         case _ if name.endswith("of_key_value.bias"):
             keys, values = gradient.chunk(2)
             assert keys.abs().max() < 1e-5 * max(1.0, float(values.abs().max()))
@@ -305,6 +319,23 @@ def test_reversing_a_palindrome_changes_nothing_that_the_decoder_begins_with() -
     with torch.no_grad():
         assert torch.equal(final(palindrome, True), final(palindrome, False))
         assert not torch.allclose(final(other, True), final(other, False))
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in every_encoder() if getattr(case.config, "reverse", False)], ids=name_of
+)
+@torch.no_grad()
+def test_a_reversed_encoder_reads_back_to_front_and_answers_in_the_sources_order(case: EncoderCase) -> None:
+    encoder, source = case.build()
+    assert isinstance(encoder, RecurrentEncoder)
+    encoded = encoder(source)
+    encoder.reverse = False
+    mirrored = encoder(Tokens(reverse(source.ids_BT[:, :, None], source.layout)[:, :, 0], source.layout))
+    valid = valid_BT(source.layout)
+    assert_same(encoded.memory_BSE[valid], reverse(mirrored.memory_BSE, source.layout)[valid])
+    for layer, other in zip(encoded.final, mirrored.final, strict=True):
+        for name in layer:
+            assert_same(layer[name], other[name])
 
 
 def test_multi_head_counts_no_parameter_for_its_heads() -> None:

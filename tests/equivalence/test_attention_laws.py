@@ -119,10 +119,11 @@ def test_beams_are_further_queries_to_one_memory() -> None:
 # ---- nothing to look at
 
 
-def test_a_row_that_may_look_nowhere_gets_zeros_and_sends_back_zeros() -> None:
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_row_that_may_look_nowhere_gets_zeros_and_sends_back_zeros(device: str) -> None:
     torch.manual_seed(0)
-    q, k, v = (torch.randn(2, 3, 4, 5, requires_grad=True) for _ in range(3))
-    may_look = torch.ones(2, 1, 4, 4, dtype=torch.bool)
+    q, k, v = (torch.randn(2, 3, 4, 5, device=device, requires_grad=True) for _ in range(3))
+    may_look = torch.ones(2, 1, 4, 4, dtype=torch.bool, device=device)
     may_look[0] = False
     may_look[1, :, 2] = False
     readable, weights = attend(q @ k.transpose(2, 3) * 5**-0.5, v, may_look)

@@ -3,10 +3,9 @@
 import pytest
 import torch
 from torch import Tensor
-from torch.testing import assert_close
 
 from saccade.nn.watch import Watch
-from tests.cases import DecoderCase, every_decoder, name_of
+from tests.cases import DecoderCase, assert_same, every_decoder, name_of
 
 decoders = pytest.mark.parametrize("case", every_decoder(), ids=name_of)
 paths = pytest.mark.parametrize("watched", [False, True], ids=["fast", "readable"])
@@ -53,4 +52,4 @@ def test_a_longer_target_leaves_its_prefix_alone(case: DecoderCase) -> None:
     decoder, encoded, input_BT = case.build()
     long_BTV = decoder(input_BT, encoded)
     for t in (1, 3, 5):
-        assert_close(decoder(input_BT[:, :t], encoded), long_BTV[:, :t])
+        assert_same(decoder(input_BT[:, :t], encoded), long_BTV[:, :t])

@@ -3,10 +3,9 @@
 import pytest
 import torch
 from torch import Tensor
-from torch.testing import assert_close
 
 from saccade.types import Encoded, Layout
-from tests.cases import DecoderCase, every_decoder, name_of
+from tests.cases import DecoderCase, assert_same, every_decoder, name_of
 
 decoders = pytest.mark.parametrize("case", every_decoder(), ids=name_of)
 
@@ -19,7 +18,7 @@ def test_stepwise_equals_teacher_forced(case: DecoderCase) -> None:
     state = decoder.start(encoded, max_steps=input_BT.shape[1])
     for t, forced_BV in enumerate(forced_BTV.unbind(1)):
         logits_BV, state = decoder.step(input_BT[:, t], state)
-        assert_close(logits_BV, forced_BV, msg=lambda m, t=t: f"step {t}: {m}")
+        assert_same(logits_BV, forced_BV, f"step {t}")
 
 
 @decoders
@@ -33,7 +32,7 @@ def test_prefill_equals_steps(case: DecoderCase) -> None:
         first_BTV, state = decoder.prefill(input_BT[:, :cut], state)
         second_BTV, state = decoder.prefill(input_BT[:, cut:-1], state)
         last_BV, _ = decoder.step(input_BT[:, -1], state)
-        assert_close(torch.cat([first_BTV, second_BTV, last_BV[:, None]], dim=1), forced_BTV)
+        assert_same(torch.cat([first_BTV, second_BTV, last_BV[:, None]], dim=1), forced_BTV)
 
 
 @decoders
@@ -49,9 +48,9 @@ def test_hypotheses_of_a_sentence_share_its_source(case: DecoderCase) -> None:
     state = decoder.start(encoded, max_steps=steps).widen(beam)
     for t in range(steps):
         logits_NV, state = decoder.step(input_NT[:, t], state)
-        assert_close(logits_NV, forced_NTV[:, t])
+        assert_same(logits_NV, forced_NTV[:, t])
     prefilled_NTV, _ = decoder.prefill(input_NT, decoder.start(encoded, max_steps=steps).widen(beam))
-    assert_close(prefilled_NTV, forced_NTV)
+    assert_same(prefilled_NTV, forced_NTV)
 
 
 @decoders
@@ -73,7 +72,7 @@ def test_a_state_follows_its_hypothesis(case: DecoderCase) -> None:
     logits_NV, _ = decoder.step(input_NT[stay_N, 3], state.select_sentences(stay_B, beam))
 
     history_NT = torch.cat([input_NT[parents_N, :2], input_NT[:, 2:]], dim=1)[stay_N]
-    assert_close(logits_NV, decoder(history_NT, _repeated(encoded, rows_N[stay_N]))[:, -1])
+    assert_same(logits_NV, decoder(history_NT, _repeated(encoded, rows_N[stay_N]))[:, -1])
 
 
 def _repeated(encoded: Encoded, rows_N: Tensor) -> Encoded:

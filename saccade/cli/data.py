@@ -1,0 +1,78 @@
+"""`data check`: what is in the files of a recipe, and what is wrong with them, before anything is trained."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from saccade.cli.streams import count, say, to_json
+from saccade.errors import UsageError
+
+if TYPE_CHECKING:
+    from saccade.data.check import Side, SplitReport
+
+
+def check(
+    recipe: Annotated[
+        str,
+        typer.Argument(metavar="RECIPE", help="A .yaml file or a recipe that comes with Saccade.", show_default=False),
+    ],
+    trim: Annotated[bool, typer.Option("--trim", help="Read files of unequal length up to the shorter's end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Read all data of a recipe and tell what is there.
+
+    Status 2: something must be mended before training.
+    """
+    from saccade.data.check import check as check_files
+    from saccade.data.files import FilesData
+    from saccade.recipe import load_recipe
+
+    loaded, base = load_recipe(recipe, ("data.trim=true",) if trim and _has_files(recipe) else ())
+    data = loaded.data
+    if not isinstance(data, FilesData):
+        facts = data.model_dump()
+        say(to_json({"generated": facts, "usable": True}, indent=2) if as_json else _generated(facts))
+        return
+    report = check_files(data, base)
+    if as_json:
+        say(to_json(report.to_dict(), indent=2))
+    else:
+        for name, split in report.splits.items():
+            for line in _told(name, split):
+                say(line)
+    if report.problems:
+        raise UsageError("\n".join(report.problems))
+
+
+def _has_files(recipe: str) -> bool:
+    from saccade.recipe import read_tree
+
+    data = read_tree(recipe)[0].get("data")
+    return isinstance(data, dict) and data.get("kind") == "files"
+
+
+def _generated(facts: dict[str, int | str]) -> str:
+    sizes = ", ".join(f"{split} {facts[split]:,}" for split in ("train", "valid", "test"))
+    return f"{facts['kind']}: generated, there are no files to check ({sizes} pairs)."
+
+
+def _told(name: str, split: "SplitReport") -> list[str]:
+    lines = [f"{name}: {' '.join(split.counts.sentences())}"]
+    if split.counts.kept:
+        lines += [f"  source: {_lengths(split.source)}", f"  target: {_lengths(split.target)}"]
+    if split.duplicates:
+        lines.append(f"  {count(split.duplicates, 'pair')} occurred before in {name}")
+    if split.seen_in_train:
+        lines.append(f"  {count(split.seen_in_train, 'source')} also stand in train: scores on {name} will flatter")
+    if split.outliers:
+        where = ", ".join(split.outlier_places)
+        lines.append(f"  {count(split.outliers, 'pair')} whose lengths do not go together, worst first: {where}")
+    return lines
+
+
+def _lengths(side: "Side") -> str:
+    words, characters = side.words, side.characters
+    return (
+        f"{words.mean:.1f} words on average, 99 % up to {words.p99}, longest {words.max}; "
+        f"{characters.mean:.1f} characters, 99 % up to {characters.p99}, longest {characters.max}"
+    )

@@ -1,0 +1,160 @@
+"""The `saccade` command: its commands, how errors are told, and the status it ends with.
+
+0 done · 1 the run failed · 2 the command, the recipe or the data is not as it must be · 3 a gate failed
+(--fail-under) · 130 stopped by Ctrl-C · 143 stopped by SIGTERM.
+"""
+
+import errno
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from saccade.cli import data, demo, doctor, explain, look, recipes, scores, train, translate
+from saccade.cli.streams import speak_utf8, tell
+from saccade.errors import SaccadeError
+
+_DISK = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EIO: "the device fails"}
+
+
+class _Guarded(TyperGroup):
+    """Every command runs in here: what goes wrong becomes a message and an exit status."""
+
+    def invoke(self, ctx: Any) -> Any:
+        speak_utf8()
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except SaccadeError as error:
+            tell(str(error))
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            tell("interrupted")
+            raise typer.Exit(130) from None
+        except BrokenPipeError:
+            # The reader has seen enough. Python would try to write the rest on its way out.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except OSError as error:
+            if error.errno not in _DISK:
+                raise
+            tell(f"the output cannot be written: {_DISK[error.errno]}.")
+            raise typer.Exit(1) from None
+        except RuntimeError as error:
+            if type(error).__name__ != "OutOfMemoryError":  # torch's; torch need not be imported to tell
+                raise
+            tell(f"the GPU's memory is full: {error}\nLower --batch-tokens, or train.batch_tokens when training.")
+            raise typer.Exit(1) from None
+
+
+app = typer.Typer(
+    cls=_Guarded,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+runs_app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+data_app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+
+def _help(told: str, *examples: str) -> str:
+    """Examples first."""
+    # A backspace before a paragraph says that its lines are not to be joined.
+    return "\b\n" + "\n".join(examples) + f"\n\n{told}"
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from saccade import __version__
+
+        typer.echo(f"saccade {__version__}")
+        raise typer.Exit
+
+
+@app.callback(
+    help=_help(
+        "Sequence models you can see through.", "saccade train dates", 'saccade translate runs/dates "3 mars 1999"'
+    )
+)
+def saccade(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def _add(to: typer.Typer, name: str, command: Callable[..., None], *examples: str) -> None:
+    """A command whose help begins with examples that run as they stand."""
+    told = inspect.cleandoc(command.__doc__ or "")
+    to.command(name, help=_help(told, *examples), short_help=told.partition("\n")[0].rstrip("."))(command)
+
+
+_add(app, "demo", demo.demo, "saccade demo", "saccade demo --seconds 20 --out runs/short-demo")
+_add(app, "init", recipes.init, "saccade init", "saccade init dates -o dates.yaml")
+_add(
+    app,
+    "train",
+    train.train,
+    "saccade train dates",
+    "saccade train train.yaml --set model.decoder.attention.score=dot --out runs/dot",
+)
+_add(
+    app,
+    "translate",
+    translate.translate,
+    'saccade translate runs/dates "3 mars 1999" "on May 5th, 2021"',
+    "saccade translate runs/dates -i dates.txt -o iso.txt --beam 5",
+)
+_add(
+    app,
+    "evaluate",
+    scores.evaluate,
+    "saccade evaluate runs/dates",
+    "saccade evaluate runs/dates test.src test.tgt --metrics bleu,chrf --fail-under bleu=0",
+)
+_add(
+    app,
+    "score",
+    scores.score,
+    "saccade score runs/dates test.src test.tgt",
+    "saccade score runs/dates test.src test.tgt --format jsonl",
+)
+_add(
+    app,
+    "explain",
+    explain.explain,
+    'saccade explain runs/dates "3 mars 1999" -o attention.html',
+    'saccade explain runs/dates "3 mars 1999" --target 1999-03-03 -o attention.png',
+)
+_add(app, "settings", recipes.settings, "saccade settings", "saccade settings model.decoder")
+_add(app, "info", look.info, "saccade info", "saccade info runs/dates --json")
+_add(app, "doctor", doctor.doctor, "saccade doctor", "saccade doctor --device cpu")
+_add(runs_app, "list", look.list_runs, "saccade runs list", "saccade runs list runs --json")
+_add(data_app, "check", data.check, "saccade data check train.yaml", "saccade data check train.yaml --trim --json")
+app.add_typer(
+    runs_app,
+    name="runs",
+    help=_help("Run folders: what was trained.", "saccade runs list", "saccade runs list runs --json"),
+    short_help="Run folders: what was trained",
+)
+app.add_typer(
+    data_app,
+    name="data",
+    help=_help("Training data.", "saccade data check train.yaml", "saccade data check train.yaml --trim --json"),
+    short_help="Training data: what is in it",
+)
+
+
+def main() -> None:
+    app(prog_name="saccade")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""Arguments and options that mean the same in every command."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `saccade train` leaves it.")]
+Device = Annotated[str, typer.Option(help="auto (a GPU where there is one), cpu, cuda or cuda:N.")]
+Beam = Annotated[
+    int | None, typer.Option(help="Prefixes kept side by side; 1 is greedy. Default: the recipe's.", show_default=False)
+]
+LengthPenalty = Annotated[
+    float | None,
+    typer.Option(
+        help="Exponent of the length normalisation: 0 none, 1 the mean. Default: the recipe's.", show_default=False
+    ),
+]
+MaxLength = Annotated[
+    int | None, typer.Option(help="The most tokens of an output. Default: the recipe's.", show_default=False)
+]
+BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens translated at once.")]

@@ -1,0 +1,193 @@
+"""Results to stdout, everything else to stderr, UTF-8 always; lines in from files and pipes, files out whole or not."""
+
+import io
+import json
+import os
+import select
+import sys
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO, cast
+
+from saccade.errors import SaccadeError, UsageError
+
+READ_AT_ONCE = 1 << 18
+PAUSE = 0.05
+"""Seconds without input after which what came so far is answered: a program may wait for the answer to go on."""
+_BREAKS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def speak_utf8() -> None:
+    """Whatever the locale says; and a line ends in a line feed on every system."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="replace", newline="\n")
+
+
+def say(text: str) -> None:
+    """A result, or a line of one."""
+    sys.stdout.write(text + "\n")
+
+
+def tell(text: str) -> None:
+    """Anything that is not a result."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """JSON of finite numbers; no character in it ends a line for any reader."""
+    text = json.dumps(_finite(value), ensure_ascii=False, indent=indent, allow_nan=False)
+    for character, escape in _BREAKS.items():
+        text = text.replace(character, escape)
+    return text
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become null."""
+    match value:
+        case float():
+            return value if value - value == 0 else None
+        case dict():
+            return {key: _finite(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+        case _:
+            return value
+
+
+def argument_text(text: str) -> str:
+    """Text from the command line; bytes there that are no UTF-8 become U+FFFD, as in a file."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+class Feed:
+    """Lines of bytes as they come; knows when their giver pauses."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._lines: deque[bytes] = deque()
+        self._begun: list[bytes] = []
+        self._over = False
+        try:
+            self._handle: int | None = stream.fileno()
+        except OSError:  # not a file of the system: it never pauses
+            self._handle = None
+
+    def readline(self) -> bytes:
+        """The next line with its line feed; nothing at the end."""
+        while not self._lines and not self._over:
+            self._read()
+        return self._lines.popleft() if self._lines else b""
+
+    def _read(self) -> None:
+        came = cast(io.BufferedReader, self._stream).read1(READ_AT_ONCE)
+        *ended, rest = came.split(b"\n")
+        for piece in ended:
+            self._lines.append(b"".join((*self._begun, piece, b"\n")))
+            self._begun = []
+        if rest:
+            self._begun.append(rest)
+        if not came:
+            self._over = True
+            if self._begun:
+                self._lines.append(b"".join(self._begun))
+
+    def pauses(self) -> bool:
+        """Whether no whole line is here and none seems to be on its way."""
+        if self._lines or self._handle is None:
+            return False
+        return not self._over and not select.select([self._handle], [], [], PAUSE)[0]
+
+
+class _FileFeed:
+    """A plain, gzip or xz file, which does not pause."""
+
+    def __init__(self, path: Path) -> None:
+        from saccade.data.files import File, raw_lines
+
+        self._lines = raw_lines(File(str(path), path.resolve()))
+
+    def readline(self) -> bytes:
+        return next(self._lines, b"")
+
+    def pauses(self) -> bool:
+        return False
+
+
+class Input:
+    """Lines of text from a file or stdin (`-`), in chunks, and what had to be done to them."""
+
+    def __init__(self, path: Path | None) -> None:
+        from_stdin = path is None or str(path) == "-"
+        self.at_keyboard = from_stdin and sys.stdin.isatty()
+        self.invalid = 0
+        """Lines that were not valid UTF-8."""
+        self._feed = Feed(sys.stdin.buffer) if from_stdin or path is None else _FileFeed(path)
+
+    def chunks(self, lines: int = 2000, characters: int = 4_000_000) -> Iterator[list[str]]:
+        """Chunks no larger than this; smaller where the input pauses."""
+        held: list[str] = []
+        size = 0
+        for text in self.lines():
+            held.append(text)
+            size += len(text)
+            if len(held) >= lines or size >= characters or self._feed.pauses():
+                yield held
+                held, size = [], 0
+        if held:
+            yield held
+
+    def lines(self) -> Iterator[str]:
+        from saccade.data.files import lines
+
+        for line in lines(cast(BinaryIO, self._feed)):
+            self.invalid += "invalid_utf8" in line.repairs
+            yield line.text
+
+    def tell_repairs(self, name: str = "input") -> None:
+        if self.invalid:
+            tell(f"{name}: {count(self.invalid, 'line')} not valid UTF-8; the bad bytes were read as U+FFFD.")
+
+
+def read_lines(path: Path) -> list[str]:
+    """All lines of a file, or of stdin where it is `-`."""
+    source = Input(path)
+    held = list(source.lines())
+    source.tell_repairs(str(path))
+    return held
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+@contextmanager
+def output(path: Path | None) -> Generator[TextIO]:
+    """Where results go: stdout, or a file that takes its place when all is written."""
+    if path is None or str(path) == "-":
+        yield sys.stdout
+        return
+    whole = not path.exists() or path.is_file()  # /dev/null and pipes are written to directly
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp") if whole else path
+    try:
+        file = beside.open("w", encoding="utf-8", errors="replace", newline="\n")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror or error}.") from None
+    try:
+        with file:
+            yield file
+        if whole:
+            beside.replace(path)
+    except OSError as error:
+        raise SaccadeError(f"{path}: cannot be written: {error.strerror or error}.") from None
+    finally:
+        if whole:
+            beside.unlink(missing_ok=True)
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    with output(path) as file:
+        file.writelines(f"{line}\n" for line in lines)

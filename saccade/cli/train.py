@@ -1,0 +1,188 @@
+"""`train`: from a recipe to a run folder, with something to look at on the way."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from saccade.cli.options import Device
+from saccade.cli.progress import display
+from saccade.cli.stopping import Stopping
+from saccade.cli.streams import say, tell
+from saccade.cli.words import amount, duration, metric
+from saccade.errors import UsageError
+
+if TYPE_CHECKING:
+    from saccade.recipe import Recipe
+    from saccade.train.events import Finished
+
+RESOLVED = "train.yaml"
+_SHORT = 48
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be trained, and where."""
+
+    recipe: "Recipe"
+    base: Path
+    """Where relative paths in the recipe are seen from."""
+    out: Path
+
+
+def train(
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RECIPE",
+            help="A .yaml file, a recipe that comes with Saccade, or, with --resume, a run folder.",
+            show_default=False,
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Another value for a setting; can be given again."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run folder. Default: runs/ and the recipe's name.", show_default=False)
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in --out stopped.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
+    device: Device = "auto",
+    max_minutes: Annotated[
+        float | None,
+        typer.Option(help="Stop after this much training, resumed time included; sets train.minutes.", min=0),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be trained; write nothing.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result and errors.")] = False,
+) -> None:
+    """Train a recipe into a run folder.
+
+    The folder holds the best model so far, its tokenizer, the resolved recipe, the log (metrics.jsonl) and the last
+    checkpoints. Ctrl-C saves and stops; --resume goes on as if nothing had happened.
+    """
+    settings = list(set_ or ())
+    if max_minutes is not None:
+        settings.append(f"train.minutes={max_minutes}")
+    if resume and overwrite:
+        raise UsageError("--resume continues a run and --overwrite replaces it; give one of them.")
+    order = _order(recipe, tuple(settings), out, resume=resume)
+    if dry_run:
+        from saccade.cli.plan import tell_plan
+
+        tell_plan(order.recipe, order.base, order.out, resume=resume, overwrite=overwrite)
+        return
+    if not resume:
+        _check_before(order, overwrite=overwrite)
+    _run(order, resume=resume, overwrite=overwrite, device=device, quiet=quiet)
+
+
+def _order(name: str | None, settings: tuple[str, ...], out: Path | None, *, resume: bool) -> Order:
+    from saccade.recipe import load_recipe
+
+    if name is None and out is None:
+        raise UsageError("RECIPE is missing: name a .yaml file or one of `saccade init --list`.")
+    if name is not None and not Path(name).is_dir():
+        recipe, base = load_recipe(name, settings)
+        return Order(recipe, base, out or Path("runs") / Path(name).stem)
+    folder = Path(name) if name is not None else out
+    assert folder is not None
+    if not _is_run(folder):
+        raise UsageError(f"{folder}: is no run folder. Name a recipe to begin one.")
+    if not resume:
+        raise UsageError(f"{folder}: is a run. Go on with it by --resume, or name a recipe to begin another.")
+    if out is not None and out.resolve() != folder.resolve():
+        raise UsageError(f"{folder}: a run goes on in its own folder; leave out --out {out}.")
+    recipe, _ = load_recipe(str(folder / RESOLVED), settings)
+    return Order(recipe, Path.cwd(), folder)
+
+
+def _is_run(folder: Path) -> bool:
+    """A recipe of one's own may be called train.yaml, too: where the data lie must not be taken for a run."""
+    return (folder / RESOLVED).is_file() and (folder / "checkpoints").is_dir()
+
+
+def _check_before(order: Order, *, overwrite: bool) -> None:
+    """What would be found out only after the old run is gone."""
+    from saccade.cli.plan import first_pairs
+
+    if overwrite and order.out.is_dir() and any(order.out.iterdir()) and not _is_run(order.out):
+        raise UsageError(f"{order.out}: is not empty and is no run folder; --overwrite replaces runs alone.")
+    first_pairs(order.recipe, order.base)
+
+
+def _run(order: Order, *, resume: bool, overwrite: bool, device: str, quiet: bool) -> None:
+    from saccade.api import training
+    from saccade.train.events import Finished, Prepared
+
+    finished: Finished | None = None
+    parameters = 0
+    limit = order.recipe.train.minutes
+    with Stopping() as stopping:
+        try:
+            with display(order.out.name, quiet=quiet, minutes=limit) as screen:
+                for event in training(
+                    order.recipe,
+                    order.out,
+                    resume=resume,
+                    overwrite=overwrite,
+                    device=device,
+                    base=order.base,
+                    stop=stopping.asked,
+                ):
+                    stopping.armed = True
+                    screen.show(event)
+                    if isinstance(event, Prepared):
+                        parameters = event.parameters
+                    if isinstance(event, Finished):
+                        finished = event
+        except KeyboardInterrupt:
+            saved = any((order.out / "checkpoints").glob("step-*"))
+            tell(f"stopped at once; {'the last checkpoint stands' if saved else 'nothing was saved yet'}")
+            if (order.out / RESOLVED).is_file():
+                say(f"next: saccade train {shlex.quote(str(order.out))} --resume")
+            raise typer.Exit(stopping.exit_code) from None
+    assert finished is not None
+    _tell_result(order, finished, parameters)
+    if finished.reason == "interrupted":
+        raise typer.Exit(stopping.exit_code)
+
+
+_REASONS = {"minutes": "time is up", "patience": "no new best for a while", "interrupted": "interrupted"}
+
+
+def _tell_result(order: Order, finished: "Finished", parameters: int) -> None:
+    if finished.reason in _REASONS:
+        tell(f"{_REASONS[finished.reason]}: stopped at update {finished.update:,}")
+    say(
+        f"{_best(order, finished)} · {duration(finished.seconds)} · {amount(parameters)} parameters"
+        f" · saved {finished.path}"
+    )
+    folder = shlex.quote(str(finished.path))
+    if finished.reason == "interrupted":
+        say(f"next: saccade train {folder} --resume")
+    else:
+        say(f"next: saccade translate {folder} {shlex.quote(_example(finished.path))}")
+
+
+def _best(order: Order, finished: "Finished") -> str:
+    chosen_by = order.recipe.train.metric
+    if not finished.best:
+        return f"no validation yet at update {finished.update}"
+    beside = "perplexity" if chosen_by == "loss" else "loss"
+    shown = f"best valid {metric(chosen_by, finished.best[chosen_by])} ({metric(beside, finished.best[beside])})"
+    if finished.averaged:
+        return f"{shown}, mean of the last {finished.averaged} checkpoints"
+    return f"{shown} at update {finished.best_update}"
+
+
+def _example(run: Path) -> str:
+    """A short source of the validation data."""
+    from saccade.data.store import Store
+
+    store = Store.open(run / "data" / "valid")
+    sources = [store.text(i)[0] for i in range(min(len(store), 50))]
+    short = [source for source in sources if len(source) <= _SHORT and source.isprintable()] or ["…"]
+    return next((source for source in short if " " in source), short[0])

@@ -1,0 +1,136 @@
+"""`translate`: lines in, lines out. One line in is one line out, in order, whatever it holds."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TextIO
+
+import typer
+
+from saccade.cli.options import BatchTokens, Beam, Device, LengthPenalty, MaxLength, Run
+from saccade.cli.streams import Input, argument_text, count, output, tell, to_json
+from saccade.errors import UsageError
+
+if TYPE_CHECKING:
+    from saccade.api import Model
+    from saccade.translate import Translation
+
+Format = Literal["text", "jsonl", "nbest"]
+
+
+def translate(
+    run: Run,
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="Lines to translate. Default: those of stdin.", show_default=False),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--input", "-i", help="A file of lines, plain, .gz or .xz; - is stdin.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; - is stdout.")] = None,
+    beam: Beam = None,
+    n_best: Annotated[int | None, typer.Option(help="Outputs for each line, at most --beam.")] = None,
+    length_penalty: LengthPenalty = None,
+    max_length: MaxLength = None,
+    batch_tokens: BatchTokens = 4096,
+    format_: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            "-f",
+            help="text: a line each; jsonl: all outputs with tokens and scores; nbest: Moses' "
+            "`line ||| text ||| features ||| score`, the whole beam unless --n-best is given.",
+        ),
+    ] = "text",
+    scores: Annotated[bool, typer.Option("--scores", help="text: write `score<TAB>text`.")] = False,
+    device: Device = "auto",
+) -> None:
+    """Translate lines.
+
+    From arguments, a file or stdin, to stdout or a file. One line in is one line out, in order; an empty line stays
+    empty. Bytes that are no UTF-8 are read as U+FFFD.
+    """
+    if text and source is not None:
+        raise UsageError("TEXT and --input are both given; translate one of them.")
+    if format_ == "text" and n_best is not None and n_best > 1:
+        raise UsageError("--n-best: text has one line for each line in. Add --format nbest or --format jsonl.")
+    if format_ != "text" and scores:
+        raise UsageError(f"--scores: {format_} holds the scores anyway. Leave it out.")
+    lines = None if text else Input(source)
+    from saccade.api import load
+
+    model = load(run, device)
+    n_best = 1 if format_ == "text" else n_best
+    decode = model.decoding(beam=beam, n_best=n_best, length_penalty=length_penalty, max_length=max_length)
+    if format_ == "nbest" and n_best is None:
+        decode = decode.model_copy(update={"n_best": decode.beam})
+    write = _writer(format_, scores, model)
+    done = cut = 0
+    with output(out) as file:
+        for chunk in _chunks(text, lines):
+            for translation in model.engine.translate(chunk, decode, batch_tokens):
+                write(file, done, translation)
+                done += 1
+                cut += translation.cut
+            file.flush()
+    if lines is not None:
+        lines.tell_repairs()
+    if cut:
+        tell(f"{count(cut, 'line')} longer than {model.engine.max_source:,} tokens: the rest of each was not read.")
+
+
+def _chunks(text: list[str] | None, lines: Input | None) -> Iterator[list[str]]:
+    if lines is None:
+        yield [line for argument in text or () for line in argument_text(argument).split("\n")]
+        return
+    if lines.at_keyboard:
+        tell("Type a line and press Enter; Ctrl-D ends.")
+    yield from lines.chunks()
+
+
+Writer = Callable[[TextIO, int, "Translation"], None]
+
+
+def _writer(format_: Format, scores: bool, model: "Model") -> Writer:
+    def text(file: TextIO, _: int, translation: "Translation") -> None:
+        file.write(f"{translation.text}\n")
+
+    def scored(file: TextIO, _: int, translation: "Translation") -> None:
+        file.write(f"{translation.score:.4f}\t{translation.text}\n")
+
+    def nbest(file: TextIO, number: int, translation: "Translation") -> None:
+        for each in translation.hypotheses:
+            shown = each.text.replace("|||", "&#124;&#124;&#124;")  # as Moses escapes its own bars
+            features = f"logp= {each.log_probability:.4f} length= {len(each.tokens)}"
+            file.write(f"{number} ||| {shown} ||| {features} ||| {each.score:.4f}\n")
+
+    def jsonl(file: TextIO, _: int, translation: "Translation") -> None:
+        file.write(to_json(_as_dict(translation, model)) + "\n")
+
+    match format_:
+        case "text":
+            return scored if scores else text
+        case "nbest":
+            return nbest
+        case "jsonl":
+            return jsonl
+
+
+def _as_dict(translation: "Translation", model: "Model") -> dict[str, object]:
+    pieces = model.engine.text.target.pieces
+    return {
+        "source": translation.source,
+        "text": translation.text,
+        "score": translation.score,
+        "cut": translation.cut,
+        "hypotheses": [
+            {
+                "text": each.text,
+                "score": each.score,
+                "log_probability": each.log_probability,
+                "tokens": pieces(each.tokens),
+                "token_log_probabilities": each.token_log_probabilities,
+                "ended": each.ended,
+            }
+            for each in translation.hypotheses
+        ],
+    }

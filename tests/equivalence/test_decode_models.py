@@ -1,0 +1,52 @@
+"""Searches over real models: in a batch as alone, and scored as the model scores a given target."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from saccade.decode.settings import DecodeConfig, search
+from saccade.models.translator import Translator
+from saccade.types import END, Batch, Hypothesis, Tokens
+from tests.cases import TranslatorCase, every_translator, name_of
+
+translators = pytest.mark.parametrize("case", every_translator(), ids=name_of)
+configs = pytest.mark.parametrize(
+    "config",
+    [DecodeConfig(beam=1), DecodeConfig(beam=3, n_best=3), DecodeConfig(beam=2, length="gnmt", alpha=0.6)],
+    ids=["greedy", "beam 3", "beam 2, gnmt"],
+)
+LIMITS = [5, 7, 2, 4]
+
+
+@torch.no_grad()
+def decode(model: Translator, source: Tokens, limits: list[int], config: DecodeConfig) -> list[list[Hypothesis]]:
+    state = model.start(model.encode(source), max(limits))
+    return search(model.step, state, limits=limits, config=config)
+
+
+@configs
+@translators
+def test_a_batch_is_decoded_as_its_sentences_alone(case: TranslatorCase, config: DecodeConfig) -> None:
+    model, source = case.build(), case.batch().source
+    together = decode(model, source, LIMITS, config)
+    for b, (found, limit) in enumerate(zip(together, LIMITS, strict=True)):
+        length = int(source.layout.lengths_B[b])
+        (alone,) = decode(model, Tokens.of([source.ids_BT[b, :length].tolist()]), [limit], config)
+        assert [each.tokens for each in alone] == [each.tokens for each in found]
+        assert [each.ended for each in alone] == [each.ended for each in found]
+        assert_close([each.score for each in alone], [each.score for each in found], rtol=1e-4, atol=1e-4)
+
+
+@configs
+@translators
+def test_a_hypothesis_is_scored_as_the_model_scores_it_given(case: TranslatorCase, config: DecodeConfig) -> None:
+    model, source = case.build(), case.batch().source
+    for b, found in enumerate(decode(model, source, LIMITS, config)):
+        length = int(source.layout.lengths_B[b])
+        for each in found:
+            target = Tokens.of([[*each.tokens, END] if each.ended else each.tokens])
+            with torch.no_grad():
+                logits = model(Batch(Tokens.of([source.ids_BT[b, :length].tolist()]), target))
+            log_p = logits[0].log_softmax(-1).gather(-1, target.ids_BT[0][:, None]).squeeze(-1)
+            assert_close(torch.tensor(each.token_log_probabilities), log_p, rtol=1e-4, atol=1e-4)
+            assert_close(torch.tensor(each.log_probability), log_p.sum(), rtol=1e-4, atol=1e-4)

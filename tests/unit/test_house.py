@@ -1,0 +1,229 @@
+"""The house stands as it was drawn: imports go one way, and what must not be in it is not."""
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2] / "saccade"
+FILES = sorted(path for path in ROOT.rglob("*.py"))
+LONGEST_FILE = 450
+
+FLOOR = {"types", "config", "errors", "__version__"}
+BELOW_THE_LAB = {
+    "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
+    "metrics", "evaluate", "inspect", "view", "translate", "recipe", "device",
+}  # fmt: skip
+EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes"}
+
+# part → what it may import beside itself and the floor
+ARROWS: dict[str, set[str]] = {
+    "text": set(),
+    "data": {"text"},
+    "nn": set(),
+    "models": {"nn"},
+    "smt": {"text"},
+    "loss": {"nn"},
+    "train": {"text", "data", "models", "loss", "checkpoint"},
+    "checkpoint": {"models", "text"},
+    "decode": set(),
+    "metrics": set(),
+    "device": set(),  # which device a name means
+    "translate": {"text", "data", "models", "checkpoint", "decode"},
+    "evaluate": {"text", "data", "models", "checkpoint", "decode", "metrics", "translate"},
+    "inspect": {"models", "decode", "translate"},
+    "view": {"metrics"},
+    "recipe": {"text", "data", "models", "train", "decode", "recipes"},  # the whole typed recipe
+    # Experiments are written as a user would write them, in the public interface; so the lab stands above it.
+    "lab": BELOW_THE_LAB | {"api"},
+    "serve": {"text", "checkpoint", "decode", "inspect", "view", "translate", "device"},
+    "export": {"models", "checkpoint"},
+    "recipes": set(),
+    "api": EVERYTHING - {"api", "lab"},
+    "cli": EVERYTHING,
+    "__init__": {"api", "recipe"},
+    "__main__": {"cli"},
+}
+FLOORS: dict[str, set[str]] = {"types": set(), "errors": set(), "config": {"errors"}, "metrics": {"errors"}}
+# One file of a room: layers write into the notebook, inspection opens it.
+ONE_FILE = {("inspect", "saccade.nn.watch")}
+
+
+def part_of(path: Path) -> str:
+    first = path.relative_to(ROOT).parts[0]
+    return first.removesuffix(".py")
+
+
+def may_import(part: str) -> set[str]:
+    assert part in ARROWS or part in FLOORS, (
+        f"saccade/{part} has no arrow: say here and in the design what it may import"
+    )
+    return {part} | ARROWS.get(part, set()) | FLOORS.get(part, FLOOR)
+
+
+def imported_modules(source: str, package: str) -> Iterator[tuple[int, str]]:
+    """Every module that a file names in an import: at the top, deferred, for types only, by string."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import():
+                for alias in node.names:
+                    yield node.lineno, alias.name if alias.name != "saccade" else f"saccade.{_only_version(source)}"
+            case ast.ImportFrom():
+                base = node.module or ""
+                if node.level:
+                    above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                    base = ".".join([*above, base]).rstrip(".")
+                for alias in node.names:
+                    yield node.lineno, f"{base}.{alias.name}"
+            case ast.Call(
+                func=ast.Name(id="import_module" | "__import__") | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                yield node.lineno, name
+
+
+def _only_version(source: str) -> str:
+    """What a plain `import saccade` is used for: the version, which anyone may know, or more."""
+    used = {
+        node.attr
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "saccade"
+    }
+    return "__version__" if used == {"__version__"} else "__init__"
+
+
+def imported_parts(source: str, package: str) -> Iterator[tuple[int, str]]:
+    own = package.split(".")[1] if "." in package else "__init__"
+    for line, name in imported_modules(source, package):
+        if any(own == part and f"{name}.".startswith(f"{module}.") for part, module in ONE_FILE):
+            continue
+        match name.split("."):
+            case ["saccade", part, *_]:
+                yield line, part
+
+
+def package_of(path: Path) -> str:
+    return ".".join(["saccade", *path.relative_to(ROOT).parent.parts])
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT.parent))
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_imports_go_one_way(path: Path) -> None:
+    part = part_of(path)
+    allowed = may_import(part)
+    wrong = [
+        f"line {line}: {part} → {other}"
+        for line, other in imported_parts(path.read_text(encoding="utf-8"), package_of(path))
+        if other not in allowed
+    ]
+    assert not wrong, f"{named(path)}: {'; '.join(wrong)}"
+
+
+def test_the_arrows_have_no_circle() -> None:
+    remaining = {part: may_import(part) - {part} for part in ARROWS.keys() | FLOORS.keys()}
+    del remaining["__init__"]  # it stands above everything and is imported by nobody
+    while remaining:
+        free = {part for part, needs in remaining.items() if not needs & remaining.keys()}
+        assert free, f"these import each other: {sorted(remaining)}"
+        remaining = {part: needs for part, needs in remaining.items() if part not in free}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import saccade.train.loop",
+        "import saccade.train as t",
+        "from saccade.train import loop",
+        "from saccade.train.loop import run",
+        "from saccade import train",
+        "def f():\n    from saccade.train import loop",
+        "if TYPE_CHECKING:\n    from saccade.train import loop",
+        "from ..train import loop",
+        "from .. import train",
+        "import saccade.train.loop, os",
+        "import importlib\nimportlib.import_module('saccade.train.loop')",
+    ],
+)
+def test_the_walk_sees_every_way_to_import(source: str) -> None:
+    assert "train" in {part for _, part in imported_parts(source, "saccade.decode")}
+    assert "train" not in may_import("decode")
+
+
+def test_the_walk_sees_one_room_only_from_inside() -> None:
+    assert [part for _, part in imported_parts("from . import masks\nfrom .masks import pad", "saccade.nn")] == [
+        "nn",
+        "nn",
+    ]
+    assert list(imported_parts("import torch\nfrom collections import abc", "saccade.nn")) == []
+    assert [part for _, part in imported_parts("import saccade\nsaccade.__version__", "saccade.nn")] == ["__version__"]
+    assert [part for _, part in imported_parts("import saccade\nsaccade.train()", "saccade.nn")] == ["__init__"]
+    assert list(imported_parts("from saccade.nn.watch import Watch", "saccade.inspect")) == []
+    assert [part for _, part in imported_parts("from saccade.nn.masks import pad", "saccade.inspect")] == ["nn"]
+
+
+# ---- what must not be there
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_nothing_is_pickled(path: Path) -> None:
+    """Neither by torch, nor by the distributed checkpoint's default reader, nor by numpy."""
+    forbidden = r"torch\.load\b|\b(c?[pP]ickle|dill|joblib|shelve|marshal)\b|FileSystemReader|allow_pickle\s*=\s*True"
+    found = [
+        f"line {number}: {line.strip()}"
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if re.search(forbidden, line)
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_only_the_command_line_prints(path: Path) -> None:
+    if part_of(path) == "cli":
+        return
+    calls = [
+        node.lineno
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert not calls, f"print in line {calls}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_files_can_be_read_in_one_go(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= LONGEST_FILE
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_only_the_view_draws(path: Path) -> None:
+    plotting = {
+        name for _, name in imported_modules(path.read_text(encoding="utf-8"), package_of(path))
+        if name.split(".")[0] in ("matplotlib", "seaborn", "plotly")
+    }  # fmt: skip
+    assert not plotting or part_of(path) == "view"
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_decoding_asks_for_no_architecture(path: Path) -> None:
+    """Not by an import, nor by name."""
+    if part_of(path) != "decode":
+        return
+    names = {node.id for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Name)}
+    assert not {name for name in names if re.search(r"lstm|gru|transformer|recurrent|isinstance", name, re.IGNORECASE)}
+
+
+@pytest.mark.parametrize("module", ["saccade", "saccade.errors", "saccade.config", "saccade.cli.main"])
+def test_help_need_not_wait_for_torch(module: str) -> None:
+    if module == "saccade.cli.main" and importlib.util.find_spec(module) is None:
+        pytest.skip("there is no command line yet")
+    code = f"import sys, {module}; sys.exit(' '.join({{'torch', 'matplotlib'}} & sys.modules.keys()) or None)"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT.parent, check=False, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
