@@ -51,6 +51,8 @@ class Model:
         tree = config.plain(self.decode) | {name: value for name, value in given.items() if value is not None}
         if beam is not None and n_best is None:
             tree["n_best"] = min(tree["n_best"], beam)
+        if length_penalty is not None and tree["length"] == "none":
+            tree["length"] = "average"  # an exponent of no normalisation would not be heard
         return config.parse(DecodeConfig, tree, "decode")
 
     @overload

@@ -118,11 +118,12 @@ def _check_pairs(one: Path, ones: Lines, other: Path, others: Lines) -> None:
 
 def _own_data(run: Path, split: SplitName, base: Path) -> tuple[Lines, Lines]:
     """The split as the recipe in the run folder has it; empty lines count, since the model is asked for them, too."""
-    from saccade.checkpoint import RECIPE
+    from saccade.checkpoint import RECIPE, RunFolder
     from saccade.data.files import Counts, FilesData, pairs
     from saccade.data.splits import has_split, split_pairs
     from saccade.recipe import load_recipe
 
+    RunFolder.open(run)
     data = load_recipe(str(run / RECIPE))[0].data
     if not has_split(data, split):
         raise UsageError(

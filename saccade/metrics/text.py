@@ -7,6 +7,7 @@ central 95 %, as `sacrebleu --confidence` prints them.
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -19,6 +20,25 @@ from saccade.metrics.score import Score
 _RESAMPLES = 1000
 
 
+class _Chrf(CHRF):
+    def _compute_score_from_stats(self, stats: Sequence[float]) -> Any:
+        return super()._compute_score_from_stats(_plain(stats))
+
+
+class _Ter(TER):
+    def _compute_score_from_stats(self, stats: Sequence[float]) -> Any:
+        return super()._compute_score_from_stats(_plain(stats))
+
+
+def _plain(stats: Sequence[float]) -> list[Any]:
+    """Resampled counts come as numpy's float32, but a resample without a match scores a plain 0.0.
+
+    The two together are more than sacrebleu's own mean can take (2.6.0 with numpy 2), as with a model that has hardly
+    learnt anything.
+    """
+    return [float(each) for each in stats]
+
+
 def bleu(hypotheses: Sequence[str], references: Sequence[str], *, confidence: bool = True) -> Score:
     """Corpus BLEU (Papineni et al. 2002), 0 to 100, on raw text with sacrebleu's tokenizer (Post 2018)."""
     # force silences a warning about text that looks tokenized; it does not change the score.
@@ -27,12 +47,12 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], *, confidence: bo
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str], *, confidence: bool = True) -> Score:
     """Corpus chrF (Popović 2015), 0 to 100: the F2 score of character n-grams up to 6."""
-    return _by_sacrebleu(CHRF(), "chrF2", hypotheses, references, confidence, highest=100.0)
+    return _by_sacrebleu(_Chrf(), "chrF2", hypotheses, references, confidence, highest=100.0)
 
 
 def ter(hypotheses: Sequence[str], references: Sequence[str], *, confidence: bool = True) -> Score:
     """Corpus TER (Snover et al. 2006), from 0 up, less is better: edits and shifts per 100 reference words."""
-    return _by_sacrebleu(TER(), "TER", hypotheses, references, confidence, highest=math.inf)
+    return _by_sacrebleu(_Ter(), "TER", hypotheses, references, confidence, highest=math.inf)
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> Score:

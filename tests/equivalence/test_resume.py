@@ -222,7 +222,7 @@ def test_a_run_killed_at_any_moment_goes_on_as_if_it_had_not_been(
 ) -> None:
     chosen = recipe(corpus, model, "train.updates=40", "train.save_every=3", "train.validate_every=7", *settings)
     saccade.train(chosen, tmp_path / "alone", device="cpu")
-    kills = train_with_kills(chosen, tmp_path / "killed", draw=random.Random(1), kills=8, longest=0.3); print(kills)
+    kills = train_with_kills(chosen, tmp_path / "killed", draw=random.Random(1), kills=8, longest=0.3)
     assert kills.in_saves >= 1
     assert trace(tmp_path / "killed") == trace(tmp_path / "alone")
     assert logged(tmp_path / "killed") == logged(tmp_path / "alone")

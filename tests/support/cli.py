@@ -13,6 +13,7 @@ from saccade import config
 from saccade.checkpoint import RunFolder, model_tensors
 from saccade.cli.main import app
 from saccade.recipe import Recipe
+from saccade.types import SPECIALS
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ("ab", "cd e", "fa bc", "dead", "beef", "c", "a b c d", "face", "bead fed", "cafe")
@@ -72,11 +73,13 @@ def parsed(text: str) -> Recipe:
     return config.parse(Recipe, config.parse_yaml(text, "test"), "test")
 
 
-def shake(run: Path, *, by: float, seed: int = 0) -> None:
-    """Put noise on all weights: a model that writes anything, line breaks and broken UTF-8 included."""
+def shake(run: Path, *, by: float, seed: int = 0, likes: bytes = b"") -> None:
+    """Put noise on all weights, and a bias towards some bytes: a model that writes anything, broken UTF-8 included."""
     model = saccade.load(run, "cpu").engine.model
     torch.manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(by * torch.randn_like(parameter))
+        for byte in likes:
+            model.decoder.output.bias[len(SPECIALS) + byte] += 8.0
     RunFolder(run).publish(model_tensors(model))

@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import random
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
@@ -115,9 +114,3 @@ def logged(run: Path) -> list[dict[str, Any]]:
 def leftovers(run: Path) -> list[str]:
     """Files and folders that only a killed save leaves."""
     return [str(path.relative_to(run)) for path in run.rglob(".*")]
-
-
-def seconds_of(action: Callable[[], Any]) -> float:
-    began = time.monotonic()
-    action()
-    return time.monotonic() - began

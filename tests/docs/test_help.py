@@ -1,0 +1,95 @@
+"""Every command's help begins with two examples, and they run as they stand; every option is explained and tested."""
+
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from saccade.cli import doctor
+from saccade.cli.main import app
+from tests.support.cli import saccade_command, write_corpus
+
+SMALL = (
+    "data.train=60",
+    "data.valid=5",
+    "data.test=5",
+    "train.updates=1",
+    "model.encoder.width=8",
+    "train.metric=loss",
+)
+TESTED_IN = [*Path(__file__).parents[1].glob("unit/test_cli*.py"), *Path(__file__).parents[1].glob("learn/*.py")]
+LONG = {"demo"}
+"""Commands that train for minutes; their own tests run them."""
+
+
+def commands(group: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    yield name, group
+    for below, command in getattr(group, "commands", {}).items():
+        yield from commands(command, f"{name} {below}".strip())
+
+
+COMMANDS = dict(commands(get_command(app)))
+
+
+def examples(command: Any) -> list[str]:
+    first = command.help.removeprefix("\b\n").partition("\n\n")[0]
+    return [line.strip() for line in first.splitlines()]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_begins_with_two_examples(name: str) -> None:
+    shown = examples(COMMANDS[name])
+    assert len(shown) == 2
+    assert all(line.startswith(f"saccade {name}".rstrip()) for line in shown)
+    done = saccade_command(*name.split(), "--help")
+    assert done.exit_code == 0
+    assert done.stdout.split("\n\n")[1].splitlines() == [f"  {line}" for line in shown]
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_argument_and_option_is_explained(name: str) -> None:
+    for parameter in COMMANDS[name].params:
+        if parameter.name != "help":
+            assert parameter.help, f"{name}: {parameter.name}"
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in LONG])
+def test_every_option_is_tested(name: str) -> None:
+    tests = "".join(path.read_text(encoding="utf-8") for path in TESTED_IN)
+    for parameter in COMMANDS[name].params:
+        options = [each for each in parameter.opts if each.startswith("-") and each != "--help"]
+        assert not options or any(f'"{each}"' in tests for each in options), f"{name}: {options}"
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the examples speak of: `runs/dates`, `train.yaml` and a few files of lines."""
+    folder = tmp_path_factory.mktemp("examples")
+    write_corpus(folder)
+    (folder / "dates.txt").write_text("3 mars 1999\n\n1/31/2020\n", encoding="utf-8")
+    done = saccade_command("train", "dates", "-q", "--out", folder / "runs" / "dates", *_small())
+    assert done.exit_code == 0, done.stderr
+    return folder
+
+
+def _small() -> list[str]:
+    return [part for each in SMALL for part in ("--set", each)]
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in LONG])
+def test_the_examples_run(name: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "PAIRS", {"train": 300, "valid": 10})
+    monkeypatch.chdir(tmp_path)
+    if name != "init":
+        shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    for line in examples(COMMANDS[name]):
+        words = shlex.split(line)[1:]
+        if words[0] == "train":  # at its full size it takes minutes
+            words += [*_small(), "--overwrite"] if words[1] == "dates" else []
+        done = saccade_command(*words)
+        assert done.exit_code == 0, f"{line}\n{done.output}"

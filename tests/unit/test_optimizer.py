@@ -1,0 +1,246 @@
+"""Optimisers against their papers' equations, schedules against hand-worked numbers, their memory through a file."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load, save
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from saccade.config import Section, parse
+from saccade.errors import UsageError
+from saccade.train.optimizer import (
+    AdamConfig,
+    ConstantSchedule,
+    CosineSchedule,
+    InverseSqrtSchedule,
+    NoamSchedule,
+    OptimizerConfig,
+    PlateauSchedule,
+    ScheduleConfig,
+    SgdConfig,
+    make_optimizer,
+    named_state,
+    rate_factor,
+    restore_state,
+)
+
+OPTIMIZERS: dict[str, OptimizerConfig] = {
+    "adamw": AdamConfig(rate=0.05, betas=(0.8, 0.95), epsilon=1e-3, decay=0.3),
+    "adam": AdamConfig(kind="adam", rate=0.05, betas=(0.8, 0.95), epsilon=1e-3, decay=0.3),
+    "sgd": SgdConfig(rate=0.05, momentum=0.7, decay=0.3),
+    "sgd, no momentum": SgdConfig(rate=0.05),
+}
+
+
+class Tied(nn.Module):
+    """A matrix used twice, a bias, a norm's scale and something that is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(1)
+        self.read = nn.Linear(3, 3, bias=False)
+        self.write = nn.Linear(3, 3)
+        self.write.weight = self.read.weight
+        self.scale = nn.Parameter(torch.ones(3))
+        self.frozen = nn.Parameter(torch.ones(3, 3), requires_grad=False)
+        with torch.no_grad():
+            for parameter in (self.read.weight, self.write.bias):
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        out_BD: Tensor = self.write(torch.tanh(self.read(x_BD)) * self.scale) @ self.frozen
+        return out_BD
+
+
+def values(model: nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, gradient: Callable[[Tensor], Tensor]) -> None:
+    for parameter in model.parameters():
+        parameter.grad = gradient(parameter) if parameter.requires_grad else None
+    optimizer.step()
+
+
+# Optimisers
+
+
+class Adam:
+    """Kingma & Ba (2015), algorithm 1; with decay apart, Loshchilov & Hutter (2019), algorithm 2."""
+
+    def __init__(self, config: AdamConfig) -> None:
+        self.config, self.t = config, 0
+        self.m = self.v = torch.zeros(())
+
+    def __call__(self, weight: Tensor, gradient: Tensor) -> Tensor:
+        config, (first, second), decay = self.config, self.config.betas, self.config.decay * (weight.ndim > 1)
+        self.t += 1
+        if config.kind == "adam":
+            gradient = gradient + decay * weight
+        self.m = first * self.m + (1 - first) * gradient
+        self.v = second * self.v + (1 - second) * gradient**2
+        m, v = self.m / (1 - first**self.t), self.v / (1 - second**self.t)
+        apart = config.rate * decay * weight if config.kind == "adamw" else 0.0
+        return weight - apart - config.rate * m / (v.sqrt() + config.epsilon)
+
+
+class Sgd:
+    """The step is the gradient and a share of the last step."""
+
+    def __init__(self, config: SgdConfig) -> None:
+        self.config = config
+        self.last = torch.zeros(())
+
+    def __call__(self, weight: Tensor, gradient: Tensor) -> Tensor:
+        gradient = gradient + self.config.decay * (weight.ndim > 1) * weight
+        self.last = self.config.momentum * self.last + gradient
+        return weight - self.config.rate * self.last
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_each_optimiser_follows_its_equations(name: str) -> None:
+    config = OPTIMIZERS[name]
+    model = Tied().double()
+    optimizer = make_optimizer(config, model)
+    trained = [key for key, parameter in model.named_parameters() if parameter.requires_grad]
+    by_hand = {key: Adam(config) if isinstance(config, AdamConfig) else Sgd(config) for key in trained}
+    expected = values(model)
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(6):
+        gradients = {id(p): torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in model.parameters()}
+        for key, parameter in model.named_parameters():
+            if key in by_hand:
+                expected[key] = by_hand[key](expected[key], gradients[id(parameter)])
+        step(model, optimizer, lambda parameter, of=gradients: of[id(parameter)])  # type: ignore[misc]
+        assert_close(values(model), expected)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "adam", "sgd"])
+def test_decay_is_on_matrices_alone(kind: str) -> None:
+    config = SgdConfig(rate=0.1, decay=0.5) if kind == "sgd" else AdamConfig(kind=kind, rate=0.1, decay=0.5)
+    model = Tied()
+    before = values(model)
+    step(model, make_optimizer(config, model), torch.zeros_like)
+    after = values(model)
+    for name in ("write.bias", "scale", "frozen"):
+        assert torch.equal(after[name], before[name])
+    matrix = before["read.weight"]
+    # decay inside Adam's gradient is scaled to a whole step; apart from it, and in SGD, it shrinks by rate × decay
+    assert_close(after["read.weight"], matrix - 0.1 * matrix.sign() if kind == "adam" else matrix * (1 - 0.1 * 0.5))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_memory_that_went_through_a_file_goes_on_the_same(name: str) -> None:
+    def train(model: Tied, optimizer: torch.optim.Optimizer, updates: range) -> None:
+        for update in updates:
+            x_BD = torch.randn(4, 3, generator=torch.Generator().manual_seed(update))
+            optimizer.zero_grad()
+            torch.autograd.backward(model(x_BD).pow(2).mean())
+            optimizer.step()
+
+    alone = Tied()
+    first = make_optimizer(OPTIMIZERS[name], alone)
+    train(alone, first, range(3))
+    tensors = load(save(named_state(first, alone)))
+    halfway = Tied()
+    halfway.load_state_dict(alone.state_dict())
+    second = make_optimizer(OPTIMIZERS[name], halfway)
+    restore_state(second, halfway, tensors)
+    train(alone, first, range(3, 7))
+    train(halfway, second, range(3, 7))
+    assert values(alone)["scale"].isfinite().all()
+    assert all(torch.equal(value, values(halfway)[key]) for key, value in values(alone).items())
+    if "no momentum" not in name:  # without its memory it would have gone elsewhere
+        assert any(key.startswith("read.weight/") for key in tensors)
+        assert not any(key.startswith(("write.weight/", "frozen/")) for key in tensors)
+        forgetful = Tied()
+        train(forgetful, make_optimizer(OPTIMIZERS[name], forgetful), range(3))
+        train(forgetful, make_optimizer(OPTIMIZERS[name], forgetful), range(3, 7))
+        assert not torch.equal(forgetful.read.weight, alone.read.weight)
+
+
+# Schedules
+
+
+def factors(config: ScheduleConfig, *updates: int, cuts: int = 0) -> list[float]:
+    return [rate_factor(config, update, updates=110, width=512, cuts=cuts) for update in updates]
+
+
+def test_schedules_by_hand() -> None:
+    assert factors(ConstantSchedule(), 1, 2, 999) == [1.0, 1.0, 1.0]
+    assert factors(ConstantSchedule(warmup=4), 1, 2, 3, 4, 5, 99) == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert factors(InverseSqrtSchedule(warmup=4), 1, 3, 4, 16, 400) == [0.25, 0.75, 1.0, 0.5, 0.1]
+    assert factors(CosineSchedule(), 55, 110) == pytest.approx([0.5, 0.0])
+    halves = factors(CosineSchedule(warmup=10, floor=0.2), 5, 10, 35, 60, 85, 110, 500)
+    root = math.sqrt(0.5)
+    assert halves == pytest.approx([0.5, 1.0, 0.6 + 0.4 * root, 0.6, 0.6 - 0.4 * root, 0.2, 0.2])
+    assert factors(PlateauSchedule(factor=0.5), 1, 9, cuts=3) == [0.125, 0.125]
+    assert factors(PlateauSchedule(factor=0.1, warmup=4), 1, 2, 4, cuts=1) == pytest.approx([0.025, 0.05, 0.1])
+
+
+def test_the_schedule_of_the_transformer_has_the_numbers_of_its_paper() -> None:
+    """Width 512, 4,000 updates of warm-up: (512 · 4000)^−½ at the peak, and 4000 times less at the first."""
+    first, peak, later = factors(NoamSchedule(), 1, 4000, 16_000)
+    assert peak == pytest.approx(6.98771e-4, rel=1e-5)
+    assert first == pytest.approx(peak / 4000)
+    assert later == pytest.approx(peak / 2)
+
+
+WARMUPS = st.integers(1, 300)
+
+
+@given(warmup=WARMUPS, update=st.integers(1, 1000), floor=st.floats(0.0, 1.0), updates=st.integers(1, 1000))
+def test_schedules_rise_to_their_peak_at_the_end_of_the_warm_up_and_never_again(
+    warmup: int, update: int, floor: float, updates: int
+) -> None:
+    schedules: list[ScheduleConfig] = [
+        ConstantSchedule(warmup=warmup),
+        InverseSqrtSchedule(warmup=warmup),
+        NoamSchedule(warmup=warmup),
+        CosineSchedule(warmup=warmup, floor=floor),
+        PlateauSchedule(warmup=warmup),
+    ]
+    for config in schedules:
+
+        def rate(at: int, config: ScheduleConfig = config) -> float:
+            return rate_factor(config, at, updates=updates, width=64, cuts=0)
+
+        peak = rate(warmup)
+        assert peak == pytest.approx(0.125 * warmup**-0.5 if isinstance(config, NoamSchedule) else 1.0)
+        assert rate(update) <= peak * (1 + 1e-12)
+        if update < warmup:
+            assert rate(update) == pytest.approx(peak * update / warmup)
+        else:
+            assert rate(update + 1) <= rate(update) * (1 + 1e-12)
+            fastest = math.pi / 2 / max(1, updates - warmup) if isinstance(config, CosineSchedule) else 0.3
+            assert rate(update) - rate(update + 1) <= peak * fastest + 1e-12  # no jump: 1 − 1/√2 at a warm-up of 1
+        if isinstance(config, CosineSchedule) and updates > warmup:
+            assert rate(updates) == pytest.approx(floor)
+
+
+@pytest.mark.parametrize(
+    ("section", "tree", "told"),
+    [
+        (AdamConfig, {"rate": 0}, "rate is 0"),
+        (AdamConfig, {"betas": [0.9, 1.0]}, "betas.1 is 1.0"),
+        (AdamConfig, {"epsilon": 0}, "epsilon is 0"),
+        (AdamConfig, {"decay": -1}, "decay is -1"),
+        (AdamConfig, {"momentum": 0.9}, "momentum is not a setting"),
+        (SgdConfig, {"momentum": 1.0}, "momentum is 1.0"),
+        (ConstantSchedule, {"warmup": -1}, "warmup is -1"),
+        (InverseSqrtSchedule, {"warmup": 0}, "warmup is 0"),
+        (NoamSchedule, {"warmup": 0}, "warmup is 0"),
+        (CosineSchedule, {"floor": 1.5}, "floor is 1.5"),
+        (PlateauSchedule, {"factor": 1.0}, "factor is 1.0"),
+        (PlateauSchedule, {"patience": -1}, "patience is -1"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(section: type[Section], tree: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        parse(section, tree)
