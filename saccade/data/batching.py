@@ -20,8 +20,8 @@ from saccade.types import END, PAD, Batch, Layout, Tokens
 
 POOL_BATCHES = 64
 """Rows are sorted by length within a pool of about so many batches: little padding, and still a random order."""
-RELEASE_EVERY = 128
-"""Batches after which the store gives back the memory of the pages it has read."""
+RELEASE_EVERY = 8
+"""Batches after which the store gives back the memory of what it has read: a page fault maps its neighbours too."""
 Rows = NDArray[np.integer[Any]]
 Encode = Callable[[str, str, np.random.Generator], tuple[list[int], list[int]]]
 JobT = TypeVar("JobT")
