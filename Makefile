@@ -9,7 +9,7 @@ endif
 JOBS ?= 2
 CHROMIUM := $(firstword $(wildcard /usr/bin/chromium /usr/bin/google-chrome))
 
-.PHONY: help demo test check install browser results soak bench-corpus schema wheel clean
+.PHONY: help demo test check install browser results soak bench-corpus settings schema wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -49,6 +49,9 @@ soak: install ## kill and resume trainings fifty times
 
 bench-corpus: install ## prepare five million generated pairs
 	$(BIN)/python -m bench.large_corpus --pairs 5000000
+
+settings: install ## write the tables of settings in docs/recipes.md
+	$(BIN)/python -m tests.docs.test_documentation
 
 schema: install ## write the recipe schema that ships with the package
 	$(BIN)/python -m saccade.cli.schema > saccade/recipes/schema.json.new && mv saccade/recipes/schema.json.new saccade/recipes/schema.json

@@ -182,7 +182,7 @@ class RunFolder:
                     f"{path}: is not empty. Continue that run with --resume, replace it with --overwrite, "
                     "or name another folder with --out."
                 )
-            if not (path / RECIPE).exists():
+            if not (path / RECIPE).exists() or not (path / "checkpoints").is_dir():
                 raise UsageError(f"{path}: is not empty and is no run folder; --overwrite replaces runs alone.")
         folder = RunFolder(path)
         try:

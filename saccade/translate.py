@@ -11,6 +11,8 @@ from saccade.text import TextPair
 from saccade.types import END, Hypothesis, Tokens
 
 MAX_SOURCE_TOKENS = 1024
+MAX_HYPOTHESES = 1024
+"""Hypotheses searched side by side, whatever the token budget: each needs a row of logits as wide as the vocabulary."""
 CHARACTERS_PER_TOKEN = 32
 """Of a line at most max_source × this many characters are tokenised, so that a line of 10 MB costs next to nothing."""
 CHUNK_CHARACTERS = 4_000_000
@@ -62,7 +64,7 @@ class Engine:
         sources = [[*ids[: self.max_source], END] for ids in encoded]
         done: list[Translation] = [Translation(line, (_NOTHING,)) for line in lines]
         asked = [i for i, line in enumerate(lines) if line]
-        for rows in _batches(asked, [len(source) for source in sources], batch_tokens):
+        for rows in _batches(asked, [len(source) for source in sources], batch_tokens, MAX_HYPOTHESES // config.beam):
             found = self._search([sources[i] for i in rows], config)
             for i, hypotheses in zip(rows, found, strict=True):
                 outputs = tuple(self._output(hypothesis) for hypothesis in hypotheses)
@@ -108,11 +110,11 @@ class Engine:
 _NOTHING = Output("", 0.0, 0.0, (), (), ended=True)
 
 
-def _batches(rows: list[int], lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
+def _batches(rows: list[int], lengths: list[int], batch_tokens: int, most: int) -> Iterator[list[int]]:
     """Rows of like length together, longest first, so that what does not fit in memory fails at once."""
     batch: list[int] = []
     for row in sorted(rows, key=lambda i: -lengths[i]):
-        if batch and (len(batch) + 1) * lengths[batch[0]] > batch_tokens:
+        if batch and (len(batch) >= most or (len(batch) + 1) * lengths[batch[0]] > batch_tokens):
             yield batch
             batch = []
         batch.append(row)

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 def demo(
     out: Annotated[Path, typer.Option(help="Where runs and pictures go.")] = Path("runs/demo"),
     seconds: Annotated[float, typer.Option(help="Training time of each model.", min=1)] = 75.0,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="Another value for a setting of all three; can be given again."
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the results.")] = False,
 ) -> None:
     """Three models learn to read dates.
@@ -40,7 +46,7 @@ def demo(
             if isinstance(event, Finished):
                 shown.note(f"{contestant.name}: {event.update} updates")
 
-        report = bottleneck(out, seconds=seconds, on_event=show)
+        report = bottleneck(out, seconds=seconds, on_event=show, settings=set_ or ())
     _print(report)
     for path in _draw(report, out):
         say(f"  {path}")
@@ -55,8 +61,9 @@ def _print(report: "Report") -> None:
     columns = ["model", "parameters", "updates", "time", "exact match [95 %]", *bins, "alignment error"]
     say(render([_row(result, bins) for result in report.results], columns))
     scored = [result.alignment for result in report.results if result.alignment]
-    say("\nexact match: % of 1,000 dates on days never trained on. alignment error: % of target characters whose most")
-    say("attended source character is not one they come from (Transformer: heads averaged, its best layer);")
+    dates = f"{report.results[0].overall.of:,} dates on days never trained on"
+    say(f"\nexact match: % of {dates}. alignment error: % of target characters whose")
+    say("most attended source character is not one they come from (Transformer: heads averaged, its best layer);")
     if scored:
         say(f"looking anywhere at random gives {100 * scored[0].chance_argmax_error:.0f} %.")
     say(f"\n{report.verdict}\n")

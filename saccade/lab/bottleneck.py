@@ -102,7 +102,9 @@ class Report:
         )
 
 
-def bottleneck(out: Path, *, seconds: float, on_event: Callable[[Contestant, Event], None]) -> Report:
+def bottleneck(
+    out: Path, *, seconds: float, on_event: Callable[[Contestant, Event], None], settings: Sequence[str] = ()
+) -> Report:
     """Train the three, score them on unseen days, and trace a few examples."""
     trained: list[TrainedRun] = []
     for contestant in CONTESTANTS:
@@ -114,6 +116,7 @@ def bottleneck(out: Path, *, seconds: float, on_event: Callable[[Contestant, Eve
             f"train.minutes={seconds / 60}",
             "train.validate_every=250",
             "data.valid=300",
+            *settings,
         )
         trained.append(
             train(
@@ -123,8 +126,8 @@ def bottleneck(out: Path, *, seconds: float, on_event: Callable[[Contestant, Eve
                 on_event=lambda event, contestant=contestant: on_event(contestant, event),  # type: ignore[misc]
             )
         )
-    data = DatesData()
-    test = list(examples(data.seed, "test", data.test))
+    assert isinstance(chosen.data, DatesData)
+    test = list(examples(chosen.data.seed, "test", chosen.data.test))
     models = [load(run.path) for run in trained]
     results = tuple(
         _score(contestant, model, run, test)

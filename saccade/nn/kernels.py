@@ -48,7 +48,7 @@ def lstm(x_BTI: Tensor, h_BD: Tensor, c_BD: Tensor, weights: Weights, valid_BT: 
         padding_BT1 = (~valid_BT).to(x_BTI.dtype)[:, :, None]
         weight_ih = torch.cat([weight_ih.to(x_BTI.dtype), F.pad(column_G1, (0, 7))], dim=1)
         x_BTI = torch.cat([x_BTI, F.pad(padding_BT1, (0, 7))], dim=2)
-    with _quiet_about_copies(x_BTI):
+    with _fused(x_BTI):
         out_BTD, _, c_1BD = torch.lstm(
             x_BTI, (h_BD[None], c_BD[None]), (weight_ih, weight_hh, bias_ih, bias_hh), True, 1, 0.0, True, False, True
         )
@@ -56,7 +56,7 @@ def lstm(x_BTI: Tensor, h_BD: Tensor, c_BD: Tensor, weights: Weights, valid_BT: 
 
 
 def gru(x_BTI: Tensor, h_BD: Tensor, weights: Weights) -> Tensor:
-    with _quiet_about_copies(x_BTI):
+    with _fused(x_BTI):
         out_BTD, _ = torch.gru(x_BTI, h_BD[None], weights, True, 1, 0.0, True, False, True)
     return out_BTD
 
@@ -64,16 +64,20 @@ def gru(x_BTI: Tensor, h_BD: Tensor, weights: Weights) -> Tensor:
 def elman(x_BTI: Tensor, h_BD: Tensor, weights: Weights, activation: str) -> Tensor:
     """`activation` is tanh or relu: the two that torch fuses."""
     fused = torch.rnn_tanh if activation == "tanh" else torch.rnn_relu
-    with _quiet_about_copies(x_BTI):
+    with _fused(x_BTI):
         out_BTD, _ = fused(x_BTI, h_BD[None], weights, True, 1, 0.0, True, False, True)
     return out_BTD
 
 
 @contextmanager
-def _quiet_about_copies(x: Tensor) -> Iterator[None]:
-    """CuDNN copies weights that are not one block of memory and says so at every call; the copy is small."""
+def _fused(x: Tensor) -> Iterator[None]:
+    """On a GPU: cuDNN copies weights that are not one block of memory and says so at every call; the copy is small.
+
+    On a CPU: autocast off, since oneDNN has no bfloat16 recurrence on processors without AVX-512.
+    """
     if not x.is_cuda:
-        yield
+        with torch.autocast(x.device.type, enabled=False):
+            yield
         return
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")

@@ -4,6 +4,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -68,7 +69,9 @@ class Trainer:
             if reason is not None:
                 yield Stopped(reason, progress.update)
                 return
-            yield self._update(stream)
+            with numerics(config.precision, self.device):
+                updated = self._update(stream)
+            yield updated
             progress.seconds = clock.seconds
             last = progress.update >= config.updates or self._out_of_time()
             if last or progress.update % config.validate_every == 0:
@@ -176,11 +179,29 @@ def autocast(precision: Precision, device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
-def set_precision(precision: Precision, device: torch.device) -> None:
+@contextmanager
+def numerics(precision: Precision, device: torch.device) -> Iterator[None]:
+    """While entered, float32 products are as precise as asked for, and numbers next to zero are zero.
+
+    These are settings of the whole process: they are put back, so that others in it compute as before.
+    """
+    products, tf32, flushes = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32, _flushes()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     if device.type == "cuda":
         torch.backends.cudnn.allow_tf32 = precision == "tf32"
     torch.set_flush_denormal(True)  # sums of vanishing gradients would slow a CPU a hundredfold
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(products)
+        if device.type == "cuda":
+            torch.backends.cudnn.allow_tf32 = tf32
+        torch.set_flush_denormal(flushes)
+
+
+def _flushes() -> bool:
+    """Whether the processor takes the smallest numbers for zero; torch can set that, but not tell it."""
+    return math.ulp(0.0) + 0.0 == 0.0
 
 
 def fingerprint(model: nn.Module) -> str:

@@ -25,9 +25,10 @@ from saccade.loss import cross_entropy
 from saccade.models.build import build_translator
 from saccade.models.translator import Translator, TranslatorConfig
 from saccade.text import BpeDropout, BpeText, TextConfig, TextPair
+from saccade.train.card import card
 from saccade.train.environment import environment
 from saccade.train.events import Event, Finished, Logged, Prepared, Saved, SaveDue, Stopped, Updated, Validated
-from saccade.train.loop import Progress, Trainer, autocast, fingerprint, is_better, seed_everything, set_precision
+from saccade.train.loop import Progress, Trainer, autocast, fingerprint, is_better, numerics, seed_everything
 from saccade.train.optimizer import make_optimizer, named_state, restore_state
 from saccade.train.prepare import Prepared as Data
 from saccade.train.prepare import learn_text, prepare, reopen
@@ -60,7 +61,6 @@ def run(
     job: Job, folder: RunFolder, *, device: torch.device, stop: Callable[[], bool], decoded: Decoded
 ) -> Iterator[Event]:
     """Train, or go on training where the folder holds a checkpoint."""
-    set_precision(job.train.precision, device)
     folder.clean()
     data = _reopen(job, folder) if folder.begun else _begin(job, folder)
     seed_everything(job.seed, 0)
@@ -73,7 +73,9 @@ def run(
 
 def _begin(job: Job, folder: RunFolder) -> Data:
     checkpoint.write_file(folder.path / checkpoint.RECIPE, to_yaml(job.recipe))
-    checkpoint.write_file(folder.path / checkpoint.ENVIRONMENT, checkpoint.to_json(environment()))
+    checkpoint.write_file(
+        folder.path / checkpoint.ENVIRONMENT, checkpoint.to_json(environment() | {"base": str(job.base)})
+    )
     pair = learn_text(job.data, job.text, base=job.base, folder=folder.path, seed=job.seed)
     data = prepare(job.data, job.text, pair, base=job.base, folder=folder.path)
     facts = {
@@ -250,11 +252,12 @@ class _Run:
 
     def _validate(self) -> dict[str, float]:
         self.model.eval()
-        values = validation_loss(self.model, self.data.valid, self.job.train, self.device)
-        if self.job.train.metric != "loss":
-            texts = [self.data.valid.text(i) for i in range(len(self.data.valid))]
-            sources, references = [source for source, _ in texts], [target for _, target in texts]
-            values |= self.decoded(self.model, self.data.text, sources, references)
+        with numerics(self.job.train.precision, self.device):
+            values = validation_loss(self.model, self.data.valid, self.job.train, self.device)
+            if self.job.train.metric != "loss":
+                texts = [self.data.valid.text(i) for i in range(len(self.data.valid))]
+                sources, references = [source for source, _ in texts], [target for _, target in texts]
+                values |= self.decoded(self.model, self.data.text, sources, references)
         return values
 
     def _save(self) -> Saved:
@@ -286,7 +289,7 @@ class _Run:
             self.folder.publish(checkpoint.model_tensors(self.model))
         if stopped.reason != "interrupted" and self.job.train.average > 1:
             yield from self._try_average()
-        yield Finished(
+        finished = Finished(
             stopped.reason,
             self.progress.update,
             self.progress.best_update,
@@ -297,6 +300,8 @@ class _Run:
             self.averaged,
             tuple(self.late_remarks),
         )
+        checkpoint.write_file(self.folder.path / checkpoint.CARD, card(self.job.recipe, self.prepared(), finished))
+        yield finished
 
     def _to_average(self) -> list[Path]:
         """The last checkpoints of the regular ones: one saved at an interruption must not change the mean."""

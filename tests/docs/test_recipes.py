@@ -25,7 +25,6 @@ QUICK = (
     "train.validate_every=3",
     "train.log_every=1",
     "train.workers=0",
-    "train.precision=fp32",  # bf16 is for GPUs: not every CPU has the products for it
 )
 every_recipe = pytest.mark.parametrize("name", shipped())
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -171,7 +172,7 @@ def test_a_plateau_cuts_the_rate_after_the_validations_it_bears() -> None:
 class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr("saccade.train.loop.time.monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
 
     def after(self, seconds: float, value: Any) -> Any:
         self.now += seconds
@@ -424,7 +425,33 @@ def test_every_precision_trains_and_keeps_float32_weights(
         found[precision] = finish(events).best["loss"]
     assert found["bf16"] == pytest.approx(found["fp32"], rel=0.05)
     assert found["bf16"] != found["fp32"]
-    torch.set_float32_matmul_precision("highest")
+
+
+def test_a_training_leaves_the_process_as_it_found_it(corpus: Path, tmp_path: Path) -> None:
+    def state() -> tuple[object, ...]:
+        smallest = torch.tensor([2.0**-149])
+        return (smallest + 0.0).item() == 0.0, torch.get_float32_matmul_precision(), torch.is_grad_enabled()
+
+    for flushes in (True, False):
+        torch.set_flush_denormal(flushes)
+        before = state()
+        assert before[0] is flushes
+        events = saccade.training(recipe(corpus, "lstm", "train.precision=tf32"), tmp_path / str(flushes), device="cpu")
+        assert all(state() == before for _ in events)
+
+
+def test_two_trainings_side_by_side_do_not_change_each_other(corpus: Path, tmp_path: Path) -> None:
+    recipes = [
+        recipe(corpus, name, f"train.precision={kind}") for name, kind in (("lstm", "tf32"), ("transformer", "fp32"))
+    ]
+    alone = [train(each, tmp_path / f"alone-{i}") for i, each in enumerate(recipes)]
+    both = [saccade.training(each, tmp_path / f"beside-{i}", device="cpu") for i, each in enumerate(recipes)]
+    for _ in zip(*both, strict=False):
+        pass
+    for i in range(2):
+        *_, finished = (*alone[i][-1:], *both[i])
+        assert isinstance(finished, Finished)
+        assert trace(tmp_path / f"beside-{i}") == trace(tmp_path / f"alone-{i}")
 
 
 def test_no_fingerprints_unless_asked_for(corpus: Path, tmp_path: Path) -> None:
