@@ -112,7 +112,7 @@ def test_the_stale_case_tests_what_it_says(corpus: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize("model", ["lstm", "transformer"])
 def test_a_run_asked_to_stop_saves_and_goes_on(model: str, corpus: Path, tmp_path: Path) -> None:
     """Stopped after every update in turn; the checkpoints this adds do not enter the mean at the end."""
-    chosen = recipe(corpus, model, "train.save_every=3", "train.average=2", "train.keep=1")
+    chosen = recipe(corpus, model, "train.save_every=3", "train.average=3", "train.keep=1")
     alone = saccade.train(chosen, tmp_path / "alone", device="cpu").finished
     out = tmp_path / "stopped"
     for update in range(1, 10):

@@ -16,30 +16,33 @@ class Crash(BaseException):
     """The machine stops: nobody gets to clean up."""
 
 
-class _Counted:
-    """Calls the failure at the chosen step."""
+class Faults:
+    """Counts the changes to the disk, and lets the chosen one fail."""
 
     def __init__(self, at: int | None, failure: Callable[[], BaseException], *, lasting: bool) -> None:
         self.at, self.failure, self.lasting, self.steps = at, failure, lasting, 0
+        self.unflushed: dict[int, int] = {}
+        """Of each file written and not yet flushed, its inode and a handle of our own."""
 
-    def due(self) -> bool:
+    def check(self) -> None:
         self.steps += 1
-        return self.at is not None and (self.steps == self.at or (self.lasting and self.steps > self.at))
+        if self.at is not None and (self.steps == self.at or (self.lasting and self.steps > self.at)):
+            raise self.failure()
 
     def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def failing(*args: Any, **options: Any) -> Any:
-            if self.due():
-                raise self.failure()
+            self.check()
             return function(*args, **options)
 
         return failing
 
     def wrap_fsync(self, fsync: Callable[[int], None]) -> Callable[[int], None]:
         def failing(handle: int) -> None:
-            if self.due():
-                _lose_half(handle)  # what was not flushed may be gone
-                raise self.failure()
+            self.check()
             fsync(handle)
+            own = self.unflushed.pop(os.fstat(handle).st_ino, None)
+            if own is not None:
+                os.close(own)
 
         return failing
 
@@ -50,12 +53,26 @@ class _Counted:
 
         return opening
 
+    def wrote(self, handle: int) -> None:
+        inode = os.fstat(handle).st_ino
+        if inode not in self.unflushed:
+            self.unflushed[inode] = os.dup(handle)
+
+    def power_cut(self) -> None:
+        """Of what was not flushed, half is gone."""
+        for handle in self.unflushed.values():
+            os.ftruncate(handle, os.fstat(handle).st_size // 2)
+
+    def close(self) -> None:
+        for handle in self.unflushed.values():
+            os.close(handle)
+
 
 class _Failing:
     """A file of which only half of a write may arrive."""
 
-    def __init__(self, file: Any, counted: _Counted) -> None:
-        self.file, self.counted = file, counted
+    def __init__(self, file: Any, faults: Faults) -> None:
+        self.file, self.faults = file, faults
 
     def __enter__(self) -> "_Failing":
         return self
@@ -66,44 +83,43 @@ class _Failing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.file, name)
 
-    def write(self, content: bytes) -> int:
-        if self.counted.due():
-            self.file.write(content[: len(content) // 2])
-            raise self.counted.failure()
-        written: int = self.file.write(content)
-        return written
-
-
-def _lose_half(handle: int) -> None:
-    try:
-        os.ftruncate(handle, os.fstat(handle).st_size // 2)
-    except OSError:  # a folder, or a file open to be read
-        return
+    def write(self, content: bytes) -> None:
+        self.faults.wrote(self.file.fileno())
+        half = len(content) // 2
+        self.file.write(content[:half])
+        self.faults.check()
+        self.file.write(content[half:])
 
 
 @contextmanager
-def crash_at(step: int | None) -> Iterator[_Counted]:
+def crash_at(step: int | None) -> Iterator[Faults]:
     """Stop before the step-th change to the disk (halfway through it, where it is a write); None only counts."""
-    counted = _Counted(step, Crash, lasting=False)
-    with (
-        _patched(counted, (*CHANGING, *REMOVING)),
-        mock.patch("os.fsync", counted.wrap_fsync(os.fsync)),
-    ):
-        yield counted
+    faults = Faults(step, Crash, lasting=False)
+    with _patched(faults, (*CHANGING, *REMOVING)):
+        try:
+            yield faults
+        finally:
+            if step is not None:
+                faults.power_cut()
+            faults.close()
 
 
 @contextmanager
-def full_disk_from(step: int | None) -> Iterator[_Counted]:
+def full_disk_from(step: int | None) -> Iterator[Faults]:
     """From the step-th change on nothing more can be written; removing still works."""
-    full = _Counted(step, lambda: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), lasting=True)
-    with _patched(full, (*CHANGING, "fsync")):
-        yield full
+    faults = Faults(step, lambda: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), lasting=True)
+    with _patched(faults, CHANGING):
+        try:
+            yield faults
+        finally:
+            faults.close()
 
 
 @contextmanager
-def _patched(counted: _Counted, names: tuple[str, ...]) -> Iterator[None]:
+def _patched(faults: Faults, names: tuple[str, ...]) -> Iterator[None]:
     with ExitStack() as patches:
-        patches.enter_context(mock.patch("io.open", counted.wrap_open(io.open)))
+        patches.enter_context(mock.patch("io.open", faults.wrap_open(io.open)))
+        patches.enter_context(mock.patch("os.fsync", faults.wrap_fsync(os.fsync)))
         for name in names:
-            patches.enter_context(mock.patch(f"os.{name}", counted.wrap(getattr(os, name))))
+            patches.enter_context(mock.patch(f"os.{name}", faults.wrap(getattr(os, name))))
         yield

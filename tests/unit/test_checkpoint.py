@@ -171,6 +171,8 @@ def test_every_file_of_a_run_is_tensors_or_text(run: Path) -> None:
                     assert list(file.keys())
             case ".json":
                 assert isinstance(json.loads(path.read_text(encoding="utf-8")), dict)
+            case ".md":
+                assert path.read_text(encoding="utf-8").startswith("---\nlibrary_name: saccade\n")
             case ".jsonl":
                 assert all(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
             case ".yaml":
@@ -185,6 +187,7 @@ def test_every_file_of_a_run_is_tensors_or_text(run: Path) -> None:
         "train.yaml",
         "metrics.jsonl",
         "environment.json",
+        "README.md",
     }
     for step in RunFolder(run).steps():
         assert tuple(sorted(path.name for path in step.iterdir())) == STEP
