@@ -32,7 +32,7 @@ class Model:
         self.path = loaded.path
         self.config = loaded.config
         self.engine = Engine(loaded.model, loaded.text, loaded.device)
-        self.decode = DecodeConfig.model_validate(loaded.config["decode"])
+        self.decode = config.parse(DecodeConfig, loaded.config["decode"], str(loaded.path / checkpoint.CONFIG))
 
     @property
     def parameters(self) -> int:

@@ -21,14 +21,14 @@ METRICS: tuple[MetricName, ...] = ("bleu", "chrf", "exact_match")
 
 @dataclass(frozen=True)
 class Evaluation:
+    metrics: tuple[MetricName, ...]
     scores: tuple[Score, ...]
     translations: tuple[Translation, ...]
 
-    def __getitem__(self, name: str) -> Score:
-        for score in self.scores:
-            if score.name == name:
-                return score
-        raise UsageError(f"{name} was not computed; there are {', '.join(score.name for score in self.scores)}.")
+    def __getitem__(self, metric: MetricName) -> Score:
+        if metric not in self.metrics:
+            raise UsageError(f"{metric} was not computed; there are {', '.join(self.metrics)}.")
+        return self.scores[self.metrics.index(metric)]
 
 
 def measure(name: MetricName, outputs: Sequence[str], references: Sequence[str], *, confidence: bool = True) -> Score:
@@ -53,7 +53,8 @@ def evaluate(
     """Translate the sources and score the raw text against the references."""
     translations = engine.translate(sources, decode, batch_tokens)
     outputs = [each.text for each in translations]
-    return Evaluation(tuple(measure(name, outputs, references) for name in metrics), tuple(translations))
+    scores = tuple(measure(name, outputs, references) for name in metrics)
+    return Evaluation(tuple(metrics), scores, tuple(translations))
 
 
 def decoded_metrics(

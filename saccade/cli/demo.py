@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 def demo(
     out: Annotated[Path, typer.Option(help="Where runs and pictures go.")] = Path("runs/demo"),
     seconds: Annotated[float, typer.Option(help="Training time of each model.", min=1)] = 75.0,
+    threads: Annotated[
+        int, typer.Option(help="Processor cores used; one is nearly as fast as two for models this small.", min=1)
+    ] = 1,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -32,9 +35,12 @@ def demo(
     """
     import time
 
+    import torch
+
     from saccade.lab.bottleneck import bottleneck
     from saccade.train.events import Finished, Prepared
 
+    torch.set_num_threads(threads)
     began = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     with display("demo", quiet=quiet, minutes=seconds / 60) as shown:

@@ -12,6 +12,12 @@ def card(recipe: dict[str, Any], prepared: Prepared, finished: Finished) -> str:
     sides = [f"{recipe['model'][side]['kind']} {side}" for side in ("encoder", "decoder")]
     scores = ", ".join(f"{name} {value:.4g}" for name, value in finished.best.items())
     made = f"mean of {finished.averaged} checkpoints" if finished.averaged else f"update {finished.best_update:,}"
+    chosen = (
+        f"The weights are those of the best validation ({made}): {scores}.\nThese numbers chose the model, so they are "
+        "not a test; `saccade evaluate` scores it on other data."
+        if finished.best
+        else "It was stopped before its first validation; the weights are the last."
+    )
     remarks = "".join(f"- {remark}\n" for remark in prepared.remarks)
     return f"""---
 {to_yaml(front)}---
@@ -28,8 +34,7 @@ Trained on {prepared.pairs:,} pairs ({recipe["data"]["kind"]}).
 ## Training
 
 {finished.update:,} updates, {finished.tokens:,} target tokens, {finished.seconds:.0f} seconds on {prepared.device},
-seed {recipe["seed"]}. The weights are those of the best validation ({made}): {scores}.
-These numbers chose the model, so they are not a test; `saccade evaluate` scores it on other data.
+seed {recipe["seed"]}. {chosen}
 The whole recipe is train.yaml, the log metrics.jsonl.
 
 ## Use

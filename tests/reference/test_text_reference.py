@@ -169,8 +169,13 @@ def test_dropout_has_the_papers_distribution(p: float) -> None:
         assert abs(seen[cut] / trials - probability) < 5 * deviation + 1e-3, cut
 
 
+def is_of_old(character: str) -> bool:
+    """Assigned in Unicode 3.2: of newer characters the library and Python may know unlike editions."""
+    return unicodedata.ucd_3_2_0.category(character) != "Cn"
+
+
 @settings(max_examples=150, deadline=None)
-@given(text=st.text(st.characters(exclude_categories=["Cs", "Cn"])))
+@given(text=st.text(st.characters(exclude_categories=["Cs", "Cn"]).filter(is_of_old)))
 def test_normal_forms_are_unicodes(text: str) -> None:
     for form, name in UNICODE_FORMS.items():
         tokenizer = train_tokenizers(ByteText(normalize=form), [], [], seed=0).source

@@ -5,6 +5,7 @@ import gzip
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -243,11 +244,14 @@ def test_the_recipes_own_data_are_scored(home: Path, tmp_path: Path, monkeypatch
     assert valid["scores"]["chrf"]["count"] == 12
     assert list(valid["scores"]) == ["bleu", "chrf", "exact_match"]
     monkeypatch.chdir(tmp_path)
-    moved = saccade_command("evaluate", home / "run")
+    assert json.loads(saccade_command("evaluate", home / "run", "-f", "json").stdout)["scores"] == own["scores"]
+    shutil.copytree(home / "run", tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "environment.json").unlink()  # so that the run cannot say where its data were
+    moved = saccade_command("evaluate", "elsewhere")
     assert moved.exit_code == 2
     assert "test.src: is not in" in moved.stderr
     assert "--base" in moved.stderr
-    assert saccade_command("evaluate", home / "run", "--base", home).exit_code == 0
+    assert saccade_command("evaluate", "elsewhere", "--base", home).exit_code == 0
 
 
 def test_generated_data_are_scored(tmp_path: Path) -> None:
