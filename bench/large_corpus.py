@@ -109,7 +109,7 @@ def main() -> None:
         clock.lap("read, tokenised, stored", megabytes=megabytes, rows=arguments.pairs)
 
         plan = Plan(store.lengths, arguments.batch_tokens, seed=0)
-        epoch = plan.epoch(0)
+        count = len(plan.epoch(0))
         clock.lap("epoch planned", rows=len(store))
         padding = padding_share(store.lengths, plan, 0)
         store.release()
@@ -117,7 +117,7 @@ def main() -> None:
         clock.lap("1,000 batches made")
 
         print(" ".join(counts.sentences()))
-        print(f"{len(epoch):,} batches an epoch; {tokens:,} tokens in 1,000 of them; {padding:.1%} padding")
+        print(f"{count:,} batches an epoch; {tokens:,} tokens in 1,000 of them; {padding:.1%} padding")
         print(
             f"all in all {time.perf_counter() - clock.begun:.1f} s, peak {peak_mib():.0f} MiB, "
             f"of which {mapped_mib():.0f} MiB are pages of mapped files"
