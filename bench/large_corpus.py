@@ -1,7 +1,7 @@
 """Millions of pairs through the real path, from files to batches, within bounded memory.
 
 Run `python -m bench.large_corpus --pairs 5000000`. Two files are made up in a temporary folder, read, tokenised,
-written to a token store and batched; speed and the highest memory use are printed.
+written to a token store and batched, all as `saccade train` does; speed and the highest memory use are printed.
 """
 
 import argparse
@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from saccade.data.batching import Plan, batches, padding_share
-from saccade.data.files import Counts, Parallel, pairs
-from saccade.data.store import Store, Tokenizer, write_store
-from saccade.text.learn import train_tokenizers
-from saccade.text.recipe import BpeText
+from saccade.data.files import Counts, FilesData, Parallel, pairs
+from saccade.data.store import Store
+from saccade.text import BpeText
+from saccade.train.prepare import learn_text, prepare
 
 BLOCK = 20_000  # pairs made up at a time
 LEXICON = 20_000
-SAMPLE = 20_000  # pairs the tokenizer is trained on
+VALID = 1000  # pairs to validate on
 
 
 def make_up(folder: Path, count: int) -> Parallel:
@@ -42,14 +42,10 @@ def make_up(folder: Path, count: int) -> Parallel:
             sentences = np.split(words, np.cumsum(lengths)[:-1])
             source.write("".join(" ".join(source_words[each]) + "\n" for each in sentences).encode())
             target.write("".join(" ".join(target_words[each][::-1]) + "\n" for each in sentences).encode())
-    return Parallel(source=(str(folder / "train.en"),), target=(str(folder / "train.de"),))
-
-
-def train_tokenizer(split: Parallel, folder: Path) -> Tokenizer:
-    """Byte-pair encoding learnt from the first pairs."""
-    sample = list(itertools.islice(pairs(split, base=folder, counts=Counts()), SAMPLE))
-    recipe = BpeText(size=8000)
-    return train_tokenizers(recipe, (pair.source for pair in sample), (pair.target for pair in sample), seed=0).source
+    for name in ("en", "de"):
+        with (folder / f"train.{name}").open("rb") as all_lines, (folder / f"valid.{name}").open("wb") as some:
+            some.writelines(itertools.islice(all_lines, VALID))
+    return Parallel(source=("train.en",), target=("train.de",))
 
 
 def read_batches(store: Store, plan: Plan, count: int) -> int:
@@ -100,12 +96,13 @@ def main() -> None:
             pass
         clock.lap("files read", megabytes=megabytes, rows=arguments.pairs)
 
-        tokenizer = train_tokenizer(split, folder)
-        clock.lap("tokenizer trained on a sample")
+        data = FilesData(train=split, valid=Parallel(source=("valid.en",), target=("valid.de",)))
+        text = BpeText(size=8000)
+        pair = learn_text(data, text, base=folder, folder=folder, seed=0)
+        clock.lap("tokenizer learnt on a sample", megabytes=2 * megabytes, rows=2 * arguments.pairs)
 
-        counts = Counts()
-        rows = pairs(split, base=folder, counts=counts)
-        store = write_store(folder / "store", rows, tokenizer, tokenizer, max_length=512, on_long="drop", counts=counts)
+        store = prepare(data, text, pair, base=folder, folder=folder).train
+        counts = store.counts
         clock.lap("read, tokenised, stored", megabytes=megabytes, rows=arguments.pairs)
 
         plan = Plan(store.lengths, arguments.batch_tokens, seed=0)

@@ -146,7 +146,7 @@ class TrainedRun:
 
 def train(
     what: Recipe | PathLike,
-    out: PathLike,
+    out: PathLike | None = None,
     *,
     resume: bool = False,
     overwrite: bool = False,
@@ -156,6 +156,7 @@ def train(
 ) -> TrainedRun:
     """Train a recipe to its end into the folder `out`; `on_event` hears of everything on the way.
 
+    Without `out` the folder is runs/ and the recipe's name, or its models' where it has none.
     `base` is where relative paths in the recipe are seen from: the recipe's own folder, or the working directory.
     """
     finished: Finished | None = None
@@ -170,7 +171,7 @@ def train(
 
 def training(
     what: Recipe | PathLike,
-    out: PathLike,
+    out: PathLike | None = None,
     *,
     resume: bool = False,
     overwrite: bool = False,
@@ -184,9 +185,16 @@ def training(
     else:
         chosen, folder_of_recipe = load_recipe(os.fspath(what))
     on = pick_device(device)
-    folder = _reopened(Path(out), chosen) if resume else RunFolder.create(Path(out), overwrite=overwrite)
+    path = Path(out) if out is not None else Path("runs") / _name(what)
+    folder = _reopened(path, chosen) if resume else RunFolder.create(path, overwrite=overwrite)
     job = chosen.job(Path(base) if base is not None else folder_of_recipe)
     yield from run_job(job, folder, device=on, stop=stop, decoded=partial(decoded_metrics, device=on))
+
+
+def _name(what: Recipe | PathLike) -> str:
+    if isinstance(what, Recipe):
+        return f"{what.task}-{what.model.encoder.kind}-{what.model.decoder.kind}"
+    return Path(what).stem
 
 
 def _reopened(path: Path, chosen: Recipe) -> RunFolder:

@@ -11,7 +11,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,11 @@ from saccade.models.build import build_translator
 from saccade.models.translator import Translator, TranslatorConfig
 from saccade.text import TextPair
 from saccade.text.pair import SOURCE_FILE, TARGET_FILE
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where a run folder is not locked
+    fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
 MODEL, CONFIG, MANIFEST, RECIPE = "model.safetensors", "config.json", "manifest.json", "train.yaml"
@@ -165,37 +171,84 @@ def _verify(folder: Path, manifest: Mapping[str, list[str]], needed: Collection[
             raise SaccadeError(f"{path}: is not the file that was saved (its checksum differs).")
 
 
+def is_run(path: Path) -> bool:
+    """A recipe of one's own may be called train.yaml, too: where the data lie must not be taken for a run."""
+    return (path / RECIPE).is_file() and (path / "checkpoints").is_dir()
+
+
+def recorded_base(path: Path) -> Path:
+    """Where a run's relative paths were seen from when it began; here, where that place is not known or gone."""
+    noted = read_json(path / ENVIRONMENT).get("base") if (path / ENVIRONMENT).is_file() else None
+    return Path(noted) if isinstance(noted, str) and Path(noted).is_dir() else Path.cwd()
+
+
 class RunFolder:
     """One run's folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoints = path / "checkpoints"
+        self.replaced = path.with_name(f".{path.name}.replaced")
+        """Where an older run waits until the one that replaces it has begun."""
+        self.fresh = False
+        """Made by this process, not found."""
 
     @staticmethod
     def create(path: Path, *, overwrite: bool) -> "RunFolder":
         if path.exists() and not path.is_dir():
             raise UsageError(f"{path}: is a file, not a folder. Name another with --out.")
+        folder = RunFolder(path)
+        folder._bring_back()
         if path.exists() and not _is_bare(path):
             if not overwrite:
                 raise UsageError(
                     f"{path}: is not empty. Continue that run with --resume, replace it with --overwrite, "
                     "or name another folder with --out."
                 )
-            if not (path / RECIPE).exists() or not (path / "checkpoints").is_dir():
+            if not is_run(path):
                 raise UsageError(f"{path}: is not empty and is no run folder; --overwrite replaces runs alone.")
-        folder = RunFolder(path)
         try:
             if path.exists() and not _is_bare(path):
-                shutil.rmtree(path)
+                with folder.locked():
+                    path.rename(folder.replaced)
             folder.checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"{path}: cannot be made: {error.strerror or error}. Name another with --out.") from None
+        folder.fresh = True
         return folder
+
+    def _bring_back(self) -> None:
+        """Settle what a replacement left that was killed: the older run comes back unless the new one had begun."""
+        if self.replaced.exists() and self.begun:
+            shutil.rmtree(self.replaced)
+        elif self.replaced.exists():
+            shutil.rmtree(self.path, ignore_errors=True)
+            self.replaced.rename(self.path)
+
+    def abandon(self) -> None:
+        """The run cannot begin: leave the place as it was found."""
+        if self.fresh and not self.begun:
+            shutil.rmtree(self.path, ignore_errors=True)
+            self._bring_back()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Only one process at a time trains in a folder; the lock goes with the process, however that ends."""
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            if fcntl is not None:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise UsageError(
+                f"{self.path}: another process trains in it. Wait for it to end, or name another folder with --out."
+            ) from None
+        finally:
+            os.close(handle)
 
     @staticmethod
     def open(path: Path) -> "RunFolder":
-        if not (path / RECIPE).is_file() and not (path / CONFIG).is_file():
+        if not is_run(path) and not (path / CONFIG).is_file():
             raise UsageError(
                 f"{path}: is no run folder (it has no {CONFIG}). `saccade runs list` shows those there are."
             )
@@ -210,6 +263,7 @@ class RunFolder:
                 manifest[path.name] = [_flushed_checksum(path)]
         write_file(self.path / MANIFEST, to_json(manifest))
         write_file(self.path / CONFIG, content)
+        shutil.rmtree(self.replaced, ignore_errors=True)
 
     @property
     def begun(self) -> bool:

@@ -58,6 +58,8 @@ def parse_yaml(text: str, origin: str) -> Any:
         return yaml.load(text, Loader=_StrictLoader)
     except UsageError as error:
         raise UsageError(f"{origin}: {error}") from None
+    except (ValueError, RecursionError) as error:  # a date such as 2001-99-99; ten thousand brackets
+        raise UsageError(f"{origin}: not valid YAML: {error}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{origin}:{mark.line + 1}" if mark else origin

@@ -1,6 +1,6 @@
 """Lines in, lines out: tokenise, search, put back into words. One line in is one line out, whatever it holds."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +15,6 @@ MAX_HYPOTHESES = 1024
 """Hypotheses searched side by side, whatever the token budget: each needs a row of logits as wide as the vocabulary."""
 CHARACTERS_PER_TOKEN = 32
 """Of a line at most max_source × this many characters are tokenised, so that a line of 10 MB costs next to nothing."""
-CHUNK_CHARACTERS = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -71,20 +70,6 @@ class Engine:
                 cut = len(encoded[i]) > self.max_source or len(read[i]) < len(lines[i])
                 done[i] = Translation(lines[i], outputs, cut=cut)
         return done
-
-    def stream(
-        self, lines: Iterable[str], config: DecodeConfig, batch_tokens: int = 4096, chunk: int = 2000
-    ) -> Iterator[Translation]:
-        """As `translate`, holding at most `chunk` lines at a time, fewer where they are very long."""
-        held: list[str] = []
-        characters = 0
-        for line in lines:
-            held.append(line)
-            characters += len(line)
-            if len(held) == chunk or characters >= CHUNK_CHARACTERS:
-                yield from self.translate(held, config, batch_tokens)
-                held, characters = [], 0
-        yield from self.translate(held, config, batch_tokens)
 
     @torch.inference_mode()
     def _search(self, sources: list[list[int]], config: DecodeConfig) -> list[list[Hypothesis]]:

@@ -42,7 +42,7 @@ def demo(
 
     torch.set_num_threads(threads)
     began = time.monotonic()
-    out.mkdir(parents=True, exist_ok=True)
+    _claim(out)
     with display("demo", quiet=quiet, minutes=seconds / 60) as shown:
 
         def show(contestant: "Contestant", event: "Event") -> None:
@@ -57,6 +57,22 @@ def demo(
     for path in _draw(report, out):
         say(f"  {path}")
     say(f'\nall in {duration(time.monotonic() - began)}. next: saccade translate {out}/dates "3 mars 1999"')
+
+
+def _claim(out: Path) -> None:
+    """Make the folder, or take one that an earlier demo left: nothing else is ever replaced."""
+    from saccade.errors import UsageError
+
+    mark = out / "demo.txt"
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out}: is a file, not a folder. Name another with --out.")
+    if out.is_dir() and any(out.iterdir()) and not mark.exists():
+        raise UsageError(f"{out}: is not empty, and no demo made it. Name another folder with --out.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        mark.write_text("Made by `saccade demo`, which replaces what is in here.\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be made: {error.strerror or error}. Name another with --out.") from None
 
 
 def _print(report: "Report") -> None:

@@ -77,14 +77,26 @@ def _best(run: Summary) -> str:
 
 def _summaries(folder: Path) -> Iterator[Summary]:
     for path in sorted(folder.iterdir()):
-        if (path / RECIPE).is_file():
+        if _is_run(path):
             try:
                 yield summary(path)
-            except (UsageError, KeyError, TypeError, AttributeError, ValueError) as error:
-                tell(f"{path}: cannot be read: {error}")
+            except UsageError as error:
+                tell(str(error))
+
+
+def _is_run(path: Path) -> bool:
+    """As `saccade.checkpoint.is_run`, without torch: listing runs is quick."""
+    return (path / RECIPE).is_file() and (path / "checkpoints").is_dir()
 
 
 def summary(path: Path) -> Summary:
+    try:
+        return _summary(path)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UsageError(f"{path}: its {RECIPE} or {METRICS} is not as a training writes it: {error!r}.") from None
+
+
+def _summary(path: Path) -> Summary:
     from saccade import config
 
     recipe = config.read(path / RECIPE)
@@ -157,8 +169,10 @@ def info(
         facts = environment()
         say(to_json(facts, indent=2) if as_json else "\n".join(_lines(config.flatten(facts))))
         return
-    if not (run / RECIPE).is_file():
-        raise UsageError(f"{run}: is no run folder (it has no {RECIPE}). `saccade runs list` shows those there are.")
+    if not _is_run(run):
+        raise UsageError(
+            f"{run}: is no run folder (it lacks {RECIPE} or checkpoints/). `saccade runs list` shows those there are."
+        )
     about: dict[str, Any] = {"run": asdict(summary(run)), "recipe": config.read(run / RECIPE)}
     about |= {"data": _stores(run), "parameters": _layers(run)}
     if as_json:

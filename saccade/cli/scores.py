@@ -64,6 +64,7 @@ def evaluate(
     if source is not None and split is not None:
         raise UsageError("--split chooses among the recipe's own data; leave it out where files are given.")
     from saccade.api import load
+    from saccade.checkpoint import recorded_base
 
     if source is not None and reference is not None:
         sources, references = read_lines(source), read_lines(reference)
@@ -71,7 +72,7 @@ def evaluate(
         scored = f"{source} {reference}"
     else:
         scored = split or "test"
-        sources, references = _own_data(run, scored, base or _base_of(run))
+        sources, references = _own_data(run, scored, base or recorded_base(run))
     model = load(run, device)
     decode = model.decoding(beam=beam, n_best=1, length_penalty=length_penalty, max_length=max_length)
     found = model.evaluate(sources, references, metrics=names, decode=decode, batch_tokens=batch_tokens)
@@ -139,14 +140,6 @@ def _own_data(run: Path, split: SplitName, base: Path) -> tuple[Lines, Lines]:
         counts = Counts()
         found = list(pairs(rules, base=base, on_bad=data.on_bad, trim=data.trim, counts=counts, keep_empty=True))
     return [pair.source for pair in found], [pair.target for pair in found]
-
-
-def _base_of(run: Path) -> Path:
-    """Where the recipe's relative paths were seen from when it was trained; here, where that place is gone."""
-    from saccade.checkpoint import ENVIRONMENT, read_json
-
-    noted = read_json(run / ENVIRONMENT).get("base") if (run / ENVIRONMENT).is_file() else None
-    return Path(noted) if isinstance(noted, str) and Path(noted).is_dir() else Path.cwd()
 
 
 def _check_there(data: Any, split: SplitName, base: Path) -> None:

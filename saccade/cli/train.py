@@ -80,6 +80,7 @@ def train(
 
 
 def _order(name: str | None, settings: tuple[str, ...], out: Path | None, *, resume: bool) -> Order:
+    from saccade.checkpoint import is_run, recorded_base
     from saccade.recipe import load_recipe
 
     if name is None and out is None:
@@ -89,26 +90,22 @@ def _order(name: str | None, settings: tuple[str, ...], out: Path | None, *, res
         return Order(recipe, base, out or Path("runs") / Path(name).stem)
     folder = Path(name) if name is not None else out
     assert folder is not None
-    if not _is_run(folder):
+    if not is_run(folder):
         raise UsageError(f"{folder}: is no run folder. Name a recipe to begin one.")
     if not resume:
         raise UsageError(f"{folder}: is a run. Go on with it by --resume, or name a recipe to begin another.")
     if out is not None and out.resolve() != folder.resolve():
         raise UsageError(f"{folder}: a run goes on in its own folder; leave out --out {out}.")
     recipe, _ = load_recipe(str(folder / RESOLVED), settings)
-    return Order(recipe, Path.cwd(), folder)
-
-
-def _is_run(folder: Path) -> bool:
-    """A recipe of one's own may be called train.yaml, too: where the data lie must not be taken for a run."""
-    return (folder / RESOLVED).is_file() and (folder / "checkpoints").is_dir()
+    return Order(recipe, recorded_base(folder), folder)
 
 
 def _check_before(order: Order, *, overwrite: bool) -> None:
-    """What would be found out only after the old run is gone."""
+    """What can be told at once, before all of the data are read."""
+    from saccade.checkpoint import is_run
     from saccade.cli.plan import first_pairs
 
-    if overwrite and order.out.is_dir() and any(order.out.iterdir()) and not _is_run(order.out):
+    if overwrite and order.out.is_dir() and any(order.out.iterdir()) and not is_run(order.out):
         raise UsageError(f"{order.out}: is not empty and is no run folder; --overwrite replaces runs alone.")
     first_pairs(order.recipe, order.base)
 
@@ -154,6 +151,8 @@ _REASONS = {"minutes": "time is up", "patience": "no new best for a while", "int
 
 
 def _tell_result(order: Order, finished: "Finished", parameters: int) -> None:
+    for remark in finished.remarks:
+        tell(remark)
     if finished.reason in _REASONS:
         tell(f"{_REASONS[finished.reason]}: stopped at update {finished.update:,}")
     say(

@@ -64,16 +64,22 @@ def translate(
     if format_ == "nbest" and n_best is None:
         decode = decode.model_copy(update={"n_best": decode.beam})
     write = _writer(format_, scores, model)
-    done = cut = 0
+    done = cut = endless = 0
     with output(out) as file:
         for chunk in _chunks(text, lines):
             for translation in model.engine.translate(chunk, decode, batch_tokens):
                 write(file, done, translation)
                 done += 1
                 cut += translation.cut
+                endless += not translation.hypotheses[0].ended
             file.flush()
     if lines is not None:
         lines.tell_repairs()
+    if endless:
+        tell(
+            f"{count(endless, 'output')} reached the longest allowed length without an end (decode.max_length, "
+            "decode.ratio); --max-length allows more."
+        )
     if cut:
         tell(f"{count(cut, 'line')} longer than {model.engine.max_source:,} tokens: the rest of each was not read.")
 

@@ -298,8 +298,8 @@ class _Reader:
         self.refuse(
             f"{one.name} has {_many(lengths[one], 'line')} and {other.name} has {lengths[other]:,}: "
             f"line {found:,} of {longer.name} is the first without a partner{kind}.\n"
-            "Nothing was written. Fix the files, or set data.trim / pass --trim to keep the first "
-            f"{_many(paired, 'pair')}."
+            f"Nothing was written. Fix the files, or keep the first {_many(paired, 'pair')}: "
+            "--set data.trim=true when training, --trim when checking."
         )
 
     def tsv(self, name: str, columns: tuple[int, int]) -> Iterator[Pair]:

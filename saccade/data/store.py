@@ -87,6 +87,15 @@ class Store:
             raise UsageError(f"{folder}/store.json: cannot be read: {error}. Prepare the store again.") from None
         if not isinstance(facts, dict) or facts.get("format") != FORMAT or not facts.get("done"):
             raise UsageError(f"{folder}: is not a finished token store of format {FORMAT}. Prepare it again.")
+        try:
+            return Store._opened(folder, facts)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise UsageError(
+                f"{folder}/store.json: is not as a store writes it ({error!r}). Prepare it again."
+            ) from None
+
+    @staticmethod
+    def _opened(folder: Path, facts: dict[str, Any]) -> "Store":
         for name, file in facts["files"].items():
             found = (folder / name).stat().st_size if (folder / name).is_file() else "no"
             if found != file["bytes"]:
@@ -98,6 +107,16 @@ class Store:
             _mapped(folder, "text", "uint8") if "text.bin" in facts["files"] else None,
             facts,
         )
+
+    def verify(self) -> None:
+        """Every byte is as it was written; else an error that names the file."""
+        for name, file in self.facts["files"].items():
+            with (self.folder / name).open("rb") as content:
+                if hashlib.file_digest(content, "sha256").hexdigest() != file["sha256"]:
+                    raise SaccadeError(
+                        f"{self.folder / name}: is not the file that was written (its checksum differs). "
+                        f"Remove {self.folder.parent} and resume: the tokens are then made again from the data."
+                    )
 
     def __len__(self) -> int:
         return len(self.sources.offsets) - 1

@@ -29,9 +29,17 @@ class RecurrentEncoderConfig(Section):
     embedding: int | None = Field(None, ge=1)
     """Width of the token vectors; the layers' width where not given."""
     dropout: float = Field(0.0, ge=0.0, lt=1.0)
-    """Share of the token vectors' and each layer's outputs that is set to zero in training."""
+    """Dropout on token vectors, between layers and on the memory; final states are handed over whole."""
     reverse: bool = False
     """Read the source back to front (Sutskever et al. 2014)."""
+
+    @property
+    def ends_in_states(self) -> bool:
+        return True
+
+    @property
+    def embedding_width(self) -> int:
+        return self.embedding or self.width
 
     @model_validator(mode="after")
     def _halves(self) -> "RecurrentEncoderConfig":
@@ -54,7 +62,7 @@ class TransformerConfig(Section):
     feedforward: int | None = Field(None, ge=1)
     """Inner width of the feed-forward part; four times the width where not given."""
     dropout: float = Field(0.1, ge=0.0, lt=1.0)
-    """Dropout on embeddings, inside the feed-forward part and before each residual sum."""
+    """Dropout on embeddings, inside the feed-forward part and before each residual sum; none on attention weights."""
     norm: Literal["pre", "post"] = "pre"
     """Layer norm before each part (pre) or behind each sum (post, as in the paper)."""
     activation: Literal["relu", "gelu"] = "relu"
@@ -73,6 +81,17 @@ class TransformerConfig(Section):
         return self
 
     @property
+    def ends_in_states(self) -> bool:
+        return False
+
+    @property
+    def embedding_width(self) -> int:
+        return self.width
+
+    def check_with(self, encoder: "EncoderConfig") -> None:
+        """As a decoder, it reads the memory of any encoder."""
+
+    @property
     def inner(self) -> int:
         return 4 * self.width if self.feedforward is None else self.feedforward
 
@@ -84,7 +103,7 @@ class RecurrentEncoder(nn.Module):
     def __init__(self, config: RecurrentEncoderConfig, vocabulary: int) -> None:
         super().__init__()
         self.width = config.width
-        embedding = config.embedding or config.width
+        embedding = config.embedding_width
         self.embed = TokenEmbedding(vocabulary, embedding, dropout=config.dropout)
         self.layers = RecurrentLayers(
             config.kind,

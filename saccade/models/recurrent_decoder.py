@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from saccade.config import Section
 from saccade.models.bridge import Bridge, BridgeKind
+from saccade.models.encoders import EncoderConfig
 from saccade.nn import masks
 from saccade.nn.attention import attend, make_score
 from saccade.nn.embedding import TokenEmbedding
@@ -24,7 +25,7 @@ from saccade.types import Encoded, Layout, State, Tree
 
 class AttentionConfig(Section):
     score: Literal["dot", "general", "additive"] = "additive"
-    """How a query is matched with a key: dot and general (Luong et al. 2015), additive (Bahdanau et al. 2015)."""
+    """How the current state meets a key: dot, general (Luong et al. 2015) or additive (Bahdanau et al. 2015)."""
     scope: Literal["global"] = "global"
     """Which source tokens are looked at: all of them."""
     width: int | None = Field(None, ge=1)
@@ -48,6 +49,34 @@ class RecurrentDecoderConfig(Section):
     """Width of the token vectors; the layers' width where not given."""
     dropout: float = Field(0.0, ge=0.0, lt=1.0)
     """Dropout on token vectors, between layers and before the output."""
+
+    @property
+    def embedding_width(self) -> int:
+        return self.embedding or self.width
+
+    def check_with(self, encoder: EncoderConfig) -> None:
+        """Refuse what makes no sense with this encoder, with the reason."""
+        if self.attention is None and self.feed_input:
+            raise ValueError("decoder.feed_input is on, but there is no decoder.attention whose vector could be fed")
+        if self.attention is None and self.bridge == "zero":
+            raise ValueError(
+                "decoder.bridge is zero and there is no decoder.attention: nothing of the source reaches the decoder"
+            )
+        if self.bridge in ("linear", "copy") and not encoder.ends_in_states:
+            raise ValueError(
+                f"decoder.bridge is {self.bridge}, but a {encoder.kind} encoder ends in no state: use mean or zero"
+            )
+        theirs, mine = (encoder.kind, encoder.layers, encoder.width), (self.kind, self.layers, self.width)
+        if self.bridge == "copy" and theirs != mine:
+            raise ValueError(
+                "decoder.bridge is copy: encoder and decoder must have the same kind, layers and width "
+                f"(they have {theirs} and {mine}); or use bridge linear"
+            )
+        if self.attention and self.attention.score == "dot" and encoder.width != self.width:
+            raise ValueError(
+                f"decoder.attention.score is dot, which needs encoder.width ({encoder.width}) = decoder.width "
+                f"({self.width}); make them equal or use general"
+            )
 
 
 class Reader(nn.Module):
@@ -76,7 +105,7 @@ class RecurrentDecoder(nn.Module):
         super().__init__()
         self.width = config.width
         self.feeds = config.feed_input
-        embedding = config.embedding or config.width
+        embedding = config.embedding_width
         self.embed = TokenEmbedding(vocabulary, embedding, dropout=config.dropout)
         self.layers = RecurrentLayers(
             config.kind,
@@ -86,7 +115,7 @@ class RecurrentDecoder(nn.Module):
             bidirectional=False,
             dropout=config.dropout,
         )
-        states = ("h", "c") if config.kind == "lstm" else ("h",)
+        states = self.layers.first.states
         self.bridge = Bridge(config.bridge, memory_width, config.width, config.layers, states)
         self.reader = None if config.attention is None else Reader(config.attention, config.width, memory_width)
         self.dropout = nn.Dropout(config.dropout)

@@ -28,54 +28,24 @@ class TranslatorConfig(Section):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> "TranslatorConfig":
-        if isinstance(self.decoder, RecurrentDecoderConfig):
-            self._recurrent_decoder_fits(self.decoder)
+        self.decoder.check_with(self.encoder)
         self._tying_fits()
         return self
-
-    def _recurrent_decoder_fits(self, decoder: RecurrentDecoderConfig) -> None:
-        ends_in_states = not isinstance(self.encoder, TransformerConfig)
-        if decoder.attention is None and decoder.feed_input:
-            raise ValueError("decoder.feed_input is on, but there is no decoder.attention whose vector could be fed")
-        if decoder.attention is None and decoder.bridge == "zero":
-            raise ValueError(
-                "decoder.bridge is zero and there is no decoder.attention: nothing of the source reaches the decoder"
-            )
-        if decoder.bridge in ("linear", "copy") and not ends_in_states:
-            raise ValueError(
-                f"decoder.bridge is {decoder.bridge}, but a transformer encoder ends in no state: use mean or zero"
-            )
-        if decoder.bridge == "copy":
-            mine = (self.encoder.kind, self.encoder.layers, self.encoder.width)
-            if mine != (decoder.kind, decoder.layers, decoder.width):
-                raise ValueError(
-                    "decoder.bridge is copy: encoder and decoder must have the same kind, layers and width "
-                    f"(they have {mine} and {(decoder.kind, decoder.layers, decoder.width)}); or use bridge linear"
-                )
-        if decoder.attention and decoder.attention.score == "dot" and self.encoder.width != decoder.width:
-            raise ValueError(
-                f"decoder.attention.score is dot, which needs encoder.width ({self.encoder.width}) = decoder.width "
-                f"({decoder.width}); make them equal or use general"
-            )
 
     def _tying_fits(self) -> None:
         if self.tie == "none":
             return
-        into = _embedding_width(self.decoder)
+        into = self.decoder.embedding_width
         if into != self.decoder.width:
             raise ValueError(
                 f"tie is {self.tie}: the token vectors (decoder.embedding {into}) also score the output, "
                 f"so they must be as wide as the decoder ({self.decoder.width})"
             )
-        if self.tie == "all" and _embedding_width(self.encoder) != into:
+        if self.tie == "all" and self.encoder.embedding_width != into:
             raise ValueError(
-                f"tie is all: the source's token vectors ({_embedding_width(self.encoder)}) "
+                f"tie is all: the source's token vectors ({self.encoder.embedding_width}) "
                 f"must be as wide as the target's ({into})"
             )
-
-
-def _embedding_width(side: EncoderConfig | DecoderConfig) -> int:
-    return side.width if isinstance(side, TransformerConfig) else side.embedding or side.width
 
 
 class Translator(nn.Module):

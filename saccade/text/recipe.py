@@ -44,7 +44,7 @@ class CharText(_AnyText):
     """One token a character."""
     size: SizeWithBytes = 1000
     """Ids in the vocabulary: 4 specials, 256 bytes and the most frequent characters."""
-    sample: Lines = 1_000_000
+    sample: Lines = 500_000
     """How many lines of the training text the characters are counted in."""
 
 
@@ -62,7 +62,7 @@ class WordText(_AnyText):
     """One token a word, with the space before it."""
     size: Annotated[int, Field(ge=_SPECIALS + 1)] = 30_000
     """Ids in the vocabulary: 4 specials and the most frequent words."""
-    sample: Lines = 1_000_000
+    sample: Lines = 500_000
     """How many lines of the training text the words are counted in."""
 
 
@@ -75,7 +75,7 @@ class BpeText(_AnyText):
     """Ids in the vocabulary: 4 specials, 256 bytes, the characters and the merged pieces."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Probability that a merge is left out in training, on both sides (BPE-dropout, Provilkov et al. 2020)."""
-    sample: Lines = 1_000_000
+    sample: Lines = 500_000
     """How many lines of the training text the merges are learnt from."""
 
 
@@ -86,7 +86,7 @@ class UnigramText(_AnyText):
     """Pieces of words, the most probable cut under a unigram language model."""
     size: SizeWithBytes = 8000
     """Ids in the vocabulary: 4 specials, 256 bytes, the characters and the learnt pieces."""
-    sample: Lines = 1_000_000
+    sample: Lines = 500_000
     """How many lines of the training text the pieces are learnt from."""
 
 

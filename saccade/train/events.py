@@ -32,7 +32,6 @@ class Updated:
     epoch: int
     nll: Tensor
     tokens: int
-    source_tokens: int
     gradient_norm: Tensor
     rate: float
 
@@ -47,6 +46,7 @@ class Logged:
     gradient_norm: float
     rate: float
     tokens_per_second: float
+    """Target tokens, padding not counted."""
     seconds: float
 
 

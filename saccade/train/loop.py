@@ -33,6 +33,10 @@ class Progress:
     best_update: int = 0
     best: dict[str, float] = field(default_factory=dict)
     """All metrics of the best validation so far; empty before the first."""
+    averaged: int = 0
+    """Of how many checkpoints the best weights are the mean; 0: they are those of `best_update`."""
+    averaged_at: int = -1
+    """The update after which the mean of the last checkpoints was tried."""
     stale: int = 0
     """Validations since the last new best."""
     flat: int = 0
@@ -71,8 +75,8 @@ class Trainer:
                 return
             with numerics(config.precision, self.device):
                 updated = self._update(stream)
-            yield updated
             progress.seconds = clock.seconds
+            yield updated
             last = progress.update >= config.updates or self._out_of_time()
             if last or progress.update % config.validate_every == 0:
                 yield self._validated(validate)
@@ -100,7 +104,6 @@ class Trainer:
         update = progress.update + 1
         rate = self._set_rate(update)
         tokens = sum(int(batch.target.layout.lengths_B.sum()) for _, batch in steps)
-        source_tokens = sum(int(batch.source.layout.lengths_B.sum()) for _, batch in steps)
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         nll = torch.zeros((), device=self.device)
@@ -111,7 +114,7 @@ class Trainer:
         progress.update = update
         progress.cursor = steps[-1][0]
         progress.tokens += tokens
-        return Updated(update, epoch, nll, tokens, source_tokens, norm, rate)
+        return Updated(update, epoch, nll, tokens, norm, rate)
 
     def _accumulate(self, batch: Batch, tokens: int, key: tuple[int, ...]) -> Tensor:
         """Add one micro-batch's share of the gradient; the loss is divided by all tokens of the update."""
@@ -136,7 +139,7 @@ class Trainer:
         values = validate()
         better = is_better(values, progress.best, config.metric)
         if better:
-            progress.best_update, progress.best = progress.update, values
+            progress.best_update, progress.best, progress.averaged = progress.update, values, 0
             progress.stale = progress.flat = 0
         else:
             progress.stale += 1

@@ -68,6 +68,8 @@ def reopen(folder: Path) -> Prepared | None:
     if not all((folder / "data" / split / "store.json").exists() for split in _SPLITS):
         return None
     stores = {split: Store.open(folder / "data" / split) for split in _SPLITS}
+    for store in stores.values():
+        store.verify()
     return Prepared(TextPair.load(folder), stores["train"], stores["valid"], _remarks(stores))
 
 

@@ -61,33 +61,36 @@ def run(
     job: Job, folder: RunFolder, *, device: torch.device, stop: Callable[[], bool], decoded: Decoded
 ) -> Iterator[Event]:
     """Train, or go on training where the folder holds a checkpoint."""
+    with folder.locked():
+        try:
+            data, model = _made_ready(job, folder)
+        except Exception:
+            folder.abandon()
+            raise
+        run = _Run(job, folder, data, model.to(device), device, decoded)
+        yield run.prepared()
+        yield from run.events(stop)
+
+
+def _made_ready(job: Job, folder: RunFolder) -> tuple[Data, Translator]:
+    """Data and model. A new run begins, and an older one in its place goes, once nothing in the recipe can fail."""
     folder.clean()
-    data = _reopen(job, folder) if folder.begun else _begin(job, folder)
+    data = _reopen(job, folder) if folder.begun else _prepared(job, folder)
     seed_everything(job.seed, 0)
     model = build_translator(job.model, data.text.source.size, data.text.target.size)
-    model.to(device)
-    run = _Run(job, folder, data, model, device, decoded)
-    yield run.prepared()
-    yield from run.events(stop)
+    if not folder.begun:
+        vocabulary = {"source": data.text.source.size, "target": data.text.target.size}
+        facts = {"format": checkpoint.FORMAT, "task": job.task, "model": plain(job.model), "text": plain(job.text)}
+        folder.begin(facts | {"decode": job.decode, "vocabulary": vocabulary})
+    return data, model
 
 
-def _begin(job: Job, folder: RunFolder) -> Data:
+def _prepared(job: Job, folder: RunFolder) -> Data:
     checkpoint.write_file(folder.path / checkpoint.RECIPE, to_yaml(job.recipe))
-    checkpoint.write_file(
-        folder.path / checkpoint.ENVIRONMENT, checkpoint.to_json(environment() | {"base": str(job.base)})
-    )
+    facts = environment() | {"base": str(job.base)}
+    checkpoint.write_file(folder.path / checkpoint.ENVIRONMENT, checkpoint.to_json(facts))
     pair = learn_text(job.data, job.text, base=job.base, folder=folder.path, seed=job.seed)
-    data = prepare(job.data, job.text, pair, base=job.base, folder=folder.path)
-    facts = {
-        "format": checkpoint.FORMAT,
-        "task": job.task,
-        "model": plain(job.model),
-        "text": plain(job.text),
-        "decode": job.decode,
-        "vocabulary": {"source": data.text.source.size, "target": data.text.target.size},
-    }
-    folder.begin(facts)
-    return data
+    return prepare(job.data, job.text, pair, base=job.base, folder=folder.path)
 
 
 def _reopen(job: Job, folder: RunFolder) -> Data:
@@ -109,7 +112,6 @@ class _Run:
         self.remarks = list(data.remarks)
         self.late_remarks: list[str] = []
         self.saved_at = -1
-        self.averaged = 0
         self._restore()
         self.window = _Window()
 
@@ -287,7 +289,8 @@ class _Run:
             yield self._save()
         if not (self.folder.path / checkpoint.MODEL).exists():
             self.folder.publish(checkpoint.model_tensors(self.model))
-        if stopped.reason != "interrupted" and self.job.train.average > 1:
+        to_average = self.job.train.average > 1 and self.progress.averaged_at != self.progress.update
+        if stopped.reason != "interrupted" and to_average:
             yield from self._try_average()
         finished = Finished(
             stopped.reason,
@@ -297,7 +300,7 @@ class _Run:
             self.progress.seconds,
             self.progress.tokens,
             self.folder.path,
-            self.averaged,
+            self.progress.averaged,
             tuple(self.late_remarks),
         )
         checkpoint.write_file(self.folder.path / checkpoint.CARD, card(self.job.recipe, self.prepared(), finished))
@@ -323,16 +326,19 @@ class _Run:
         steps = [path for path in self._to_average() if self._is_whole(path)]
         if len(steps) < 2:
             return
-        mean = checkpoint.average(steps)
-        checkpoint.restore_model(self.model, mean, "the mean of the last checkpoints")
+        trained = {name: tensor.clone() for name, tensor in checkpoint.model_tensors(self.model).items()}
+        checkpoint.restore_model(self.model, checkpoint.average(steps), "the mean of the last checkpoints")
         values = self._validate()
         better = is_better(values, self.progress.best, self.job.train.metric)
         if better:
-            self.progress.best = values
-            self.averaged = len(steps)
+            self.progress.best, self.progress.averaged = values, len(steps)
             self.folder.publish(checkpoint.model_tensors(self.model))
         self._note(kind="averaged", update=self.progress.update, checkpoints=len(steps), best=better, **values)
         yield Validated(self.progress.update, values, better, averaged=len(steps))
+        # Saved once more, with the trained weights: whoever goes on from here knows that the mean is the best so far.
+        checkpoint.restore_model(self.model, trained, "the last weights")
+        self.progress.averaged_at = self.progress.update
+        yield self._save()
 
 
 @torch.inference_mode()
@@ -360,7 +366,6 @@ class _Window:
     norm: Tensor | None = None
     updates: int = 0
     tokens: int = 0
-    source_tokens: int = 0
     began: float = field(default_factory=time.monotonic)
 
     def add(self, event: Updated) -> None:
@@ -368,7 +373,6 @@ class _Window:
         self.norm = event.gradient_norm if self.norm is None else self.norm + event.gradient_norm
         self.updates += 1
         self.tokens += event.tokens
-        self.source_tokens += event.source_tokens
         self.last = event
 
     def restart(self) -> None:
@@ -382,6 +386,6 @@ class _Window:
         speed = self.tokens / max(time.monotonic() - self.began, 1e-9)
         logged = Logged(self.last.update, self.last.epoch, loss, norm, self.last.rate, speed, seconds)
         self.last = self.nll = self.norm = None
-        self.updates = self.tokens = self.source_tokens = 0
+        self.updates = self.tokens = 0
         self.restart()
         return logged

@@ -399,7 +399,7 @@ def test_runs_are_listed(recipe: Path) -> None:
     _trained(recipe)
     saccade_command("train", recipe, "-q", "--out", "runs/other", "--set", "train.patience=1", "--max-minutes", "1e-9")
     Path("runs/no run").mkdir()
-    (Path("runs/broken")).mkdir()
+    Path("runs/broken/checkpoints").mkdir(parents=True)
     Path("runs/broken/train.yaml").write_text("model: 3\n", encoding="utf-8")
     done = saccade_command("runs", "list")
     assert done.exit_code == 0
@@ -408,7 +408,7 @@ def test_runs_are_listed(recipe: Path) -> None:
     assert "6/6" in first
     assert other.startswith("runs/other")
     assert "finished" in other
-    assert "runs/broken: cannot be read" in done.stderr
+    assert "runs/broken: its train.yaml or metrics.jsonl is not as a training writes it" in done.stderr
     listed = json.loads(saccade_command("runs", "list", "runs", "--json").stdout)
     assert [run["name"] for run in listed] == ["other", "train"]
     assert listed[1]["finished"]

@@ -162,7 +162,8 @@ def test_unequal_files_are_refused_and_the_missing_line_is_found(tmp_path: Path)
         read(folder)
     assert str(caught.value) == (
         "s has 200 lines and t has 199: line 142 of s is the first without a partner of plausible length.\n"
-        "Nothing was written. Fix the files, or set data.trim / pass --trim to keep the first 199 pairs."
+        "Nothing was written. Fix the files, or keep the first 199 pairs: --set data.trim=true when training, "
+        "--trim when checking."
     )
     got, counts = read(folder, trim=True)
     assert (len(got), counts.lines, counts.trimmed) == (199, 200, 1)
