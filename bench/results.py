@@ -158,7 +158,7 @@ def render(row: str, title: str, settings: list[dict[str, Any]], jobs: int) -> s
         f"tokens in training, median over the log, with up to {jobs} trainings sharing the machine.",
         "",
         *(f"- signature: `{signature}`" for signature in signatures),
-        f"- command: `make results ROW={row}`",
+        f"- command: `make results ROW={row} JOBS={jobs}`",
         f"- commit: {first['commit']}",
         f"- machine: {machine['gpu'] or machine['processor']}, torch {machine['packages']['torch']}, "
         f"Python {machine['python']}",
