@@ -25,8 +25,8 @@ class _Guarded(TyperGroup):
     """Every command runs in here: what goes wrong becomes a message and an exit status."""
 
     def invoke(self, ctx: Any) -> Any:
-        speak_utf8()
         try:
+            speak_utf8()
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result

@@ -20,7 +20,16 @@ _BREAKS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
 def speak_utf8() -> None:
-    """Whatever the locale says; and a line ends in a line feed on every system."""
+    """Whatever the locale says; and a line ends in a line feed on every system.
+
+    A stream that was closed before the program began is empty, but for stdout: results must go somewhere.
+    """
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
+    if sys.stdin is None:
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        raise UsageError("standard output is closed: there is nowhere to write results. Leave it open, or name a file.")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="replace", newline="\n")

@@ -365,3 +365,19 @@ def test_what_cannot_be_explained_ends_with_2_and_says_why(arguments: list[str],
     done = saccade_command("explain", "run", "dead", *arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert reason in done.stderr
+
+
+@pytest.mark.parametrize(("closed", "status", "told"), [(0, 0, ""), (1, 2, "standard output is closed")])
+def test_a_closed_stream_is_told_in_words(home: Path, closed: int, status: int, told: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "saccade.cli", "translate", "run"],
+        cwd=home,
+        env={**os.environ, "PYTHONPATH": str(Path(saccade.__file__).parents[1]), "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: os.close(closed),
+        check=False,
+        text=True,
+    )
+    assert done.returncode == status, done.stderr
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
