@@ -154,9 +154,13 @@ def _explain(section: type[Section], problem: Tree) -> str:
             hint = f" Did you mean `{near[0]}`?" if near else ""
             return f"{dotted} is {problem['input']!r}; it must be one of {wanted}.{hint}"
         case "model_type" | "model_attributes_type":
-            return f"{dotted} is {_short(problem['input'])}; it must be a section, with settings under its name."
+            said = str(problem["input"]).lower()
+            hint = " Where there shall be none, write null." if said in ("none", "no", "off", "false", "") else ""
+            return f"{dotted} is {_short(problem['input'])}; it must be a section, with settings under its name.{hint}"
         case "value_error":
             return f"{dotted}: {problem['ctx']['error']}" if path else str(problem["ctx"]["error"])
+        case "tuple_type":
+            return f"{dotted} is {_short(problem['input'])}; it must be a list, or one path where paths are wanted."
         case _:
             message = problem["msg"]
             return f"{dotted} is {_short(problem['input'])}: {message[0].lower()}{message[1:]}."

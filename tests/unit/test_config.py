@@ -116,6 +116,11 @@ def test_every_mistake_is_told_at_once() -> None:
         ("model=3", "model is 3; it must be a section, with settings under its name."),
         ("model.encoder=lstm", "model.encoder is 'lstm'; it must be a section, with settings under its name."),
         ("model.decoder.attention=dot", "model.decoder.attention is 'dot'; it must be a section"),
+        (
+            "model.decoder.attention=none",
+            "model.decoder.attention is 'none'; it must be a section, with settings under its name. "
+            "Where there shall be none, write null.",
+        ),
         ("model.tie=outputs", "model.tie is 'outputs'; it must be one of none, output, all. Did you mean `output`?"),
         ("model.tie=3", "model.tie is 3; it must be one of none, output, all."),
         ("schedules=[{kind: step, every: x}]", "schedules.0.every is 'x': input should be a valid integer"),

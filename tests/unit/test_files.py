@@ -397,3 +397,8 @@ def test_length_statistics_are_nearest_rank_percentiles(lengths: list[int]) -> N
     assert got.p99 == np.percentile(lengths, 99, method="inverted_cdf")
     assert got.mean == pytest.approx(np.mean(lengths))
     assert got.max == max(lengths)
+
+
+def test_a_path_that_is_no_text_is_told_in_words() -> None:
+    with pytest.raises(UsageError, match="source is 5; it must be a list, or one path where paths are wanted"):
+        config.parse(Parallel, {"source": 5, "target": "train.de"}, "recipe")
