@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import UsageError
@@ -17,6 +18,8 @@ from saccade.types import END, Batch, Tokens
 
 MetricName = Literal["bleu", "chrf", "exact_match"]
 METRICS: tuple[MetricName, ...] = ("bleu", "chrf", "exact_match")
+SCORED_AT_ONCE = 256
+"""Target tokens that go through the model together when given outputs are scored."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +91,22 @@ def score(engine: Engine, sources: Sequence[str], targets: Sequence[str], batch_
     for rows in _batches(_encoded(engine, sources, targets), batch_tokens):
         gold = [target for _, target in rows]
         batch = Batch(Tokens.of([source for source, _ in rows]), Tokens.of(gold)).to(engine.device)
-        log_p_BTV = engine.model(batch).float().log_softmax(-1)
-        picked_BT = log_p_BTV.gather(-1, batch.target.ids_BT[:, :, None]).squeeze(-1).cpu()
-        for ids, values in zip(gold, picked_BT.tolist(), strict=True):
+        for ids, values in zip(gold, _log_probabilities(engine, batch).tolist(), strict=True):
             own = tuple(values[: len(ids)])
             yield Scored(sum(own), own, tuple(engine.text.target.pieces(ids)))
+
+
+def _log_probabilities(engine: Engine, batch: Batch) -> Tensor:
+    """(B, T) of the target's tokens. A long target goes through in pieces: no step may hold all of its logits."""
+    state = engine.model.start(engine.model.encode(batch.source), batch.target.layout.longest)
+    picked = []
+    for begin in range(0, batch.target.layout.longest, SCORED_AT_ONCE):
+        some = slice(begin, begin + SCORED_AT_ONCE)
+        given_BT, gold_BT = batch.decoder_input_BT[:, some], batch.target.ids_BT[:, some]
+        logits_BTV, state = engine.model.prefill(given_BT, state)
+        log_p_BTV = logits_BTV.float().log_softmax(-1)
+        picked.append(log_p_BTV.gather(-1, gold_BT[:, :, None]).squeeze(-1).cpu())
+    return torch.cat(picked, dim=1)
 
 
 def _encoded(engine: Engine, sources: Sequence[str], targets: Sequence[str], chunk: int = 256) -> Iterator[Encoded]:
