@@ -198,7 +198,11 @@ class RunFolder:
         if path.exists() and not path.is_dir():
             raise UsageError(f"{path}: is a file, not a folder. Name another with --out.")
         folder = RunFolder(path)
-        folder._bring_back()
+        if path.exists():
+            with folder.locked():  # else a run that is just being prepared would be taken for a killed one
+                folder._bring_back()
+        else:
+            folder._bring_back()
         if path.exists() and not _is_bare(path):
             if not overwrite:
                 raise UsageError(
@@ -236,15 +240,19 @@ class RunFolder:
         """Only one process at a time trains in a folder; the lock goes with the process, however that ends."""
         handle = os.open(self.path, os.O_RDONLY)
         try:
+            self._lock(handle)
+            yield
+        finally:
+            os.close(handle)
+
+    def _lock(self, handle: int) -> None:
+        try:
             if fcntl is not None:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield
         except BlockingIOError:
             raise UsageError(
                 f"{self.path}: another process trains in it. Wait for it to end, or name another folder with --out."
             ) from None
-        finally:
-            os.close(handle)
 
     @staticmethod
     def open(path: Path) -> "RunFolder":

@@ -65,6 +65,20 @@ def test_a_replacement_killed_before_it_began_is_undone_by_the_next(tmp_path: Pa
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
 
 
+def test_a_replacement_that_is_just_being_prepared_is_not_undone_by_another(tmp_path: Path) -> None:
+    trained(tmp_path)
+    preparing = RunFolder.create(tmp_path / "run", overwrite=True)
+    (tmp_path / "run" / "train.yaml").write_text("on its way")
+    with preparing.locked(), pytest.raises(UsageError, match="another process trains in it"):
+        saccade.train(tiny_recipe("updates=4"), tmp_path / "run", overwrite=True, base=tmp_path / "data")
+    assert (tmp_path / "run" / "train.yaml").read_text() == "on its way"
+
+
+def test_an_error_in_training_is_not_taken_for_a_lock(tmp_path: Path) -> None:
+    with pytest.raises(BlockingIOError), RunFolder(tmp_path).locked():
+        raise BlockingIOError("a terminal that is not read")
+
+
 def test_two_trainings_do_not_share_a_folder(tmp_path: Path) -> None:
     trained(tmp_path)
     more = tiny_recipe("updates=40")
