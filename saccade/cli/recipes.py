@@ -93,14 +93,15 @@ def _walk(section: dict[str, Any], defs: dict[str, Any], path: str, kind: str, r
     for name, field in section["properties"].items():
         full = f"{path}{name}"
         sections = [each for each in _options(field, defs) if "properties" in each]
-        own_default = None if sections else field.get("default")
+        chooses = name == "kind"  # the schema has a default for it, but a section is told from its kin by nothing else
+        own_default = None if sections or chooses else field.get("default")
         rows.append(
             {
                 "setting": full,
                 "kind": kind,
                 "type": "section" if sections else _type(field, defs),
                 "default": own_default,
-                "required": name in section.get("required", ()),
+                "required": chooses or name in section.get("required", ()),
                 "description": " ".join(field.get("description", "").split()),
             }
         )

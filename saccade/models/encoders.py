@@ -131,19 +131,7 @@ class TransformerEncoder(nn.Module):
         super().__init__()
         self.width = config.width
         self.embed = embedding_of(config, vocabulary)
-        self.blocks = nn.ModuleList(
-            Block(
-                config.width,
-                config.heads,
-                config.inner,
-                dropout=config.dropout,
-                norm=config.norm,
-                activation=config.activation,
-                memory_width=None,
-                causal=False,
-            )
-            for _ in range(config.layers)
-        )
+        self.blocks = blocks_of(config, memory_width=None, causal=False)
         self.norm = final_norm(config)
 
     def forward(self, source: Tokens, watch: Watch | None = None) -> Encoded:
@@ -162,6 +150,22 @@ def embedding_of(config: TransformerConfig, vocabulary: int) -> TokenEmbedding:
         positions=config.positions,
         places=config.places,
         dropout=config.dropout,
+    )
+
+
+def blocks_of(config: TransformerConfig, *, memory_width: int | None, causal: bool) -> nn.ModuleList:
+    return nn.ModuleList(
+        Block(
+            config.width,
+            config.heads,
+            config.inner,
+            dropout=config.dropout,
+            norm=config.norm,
+            activation=config.activation,
+            memory_width=memory_width,
+            causal=causal,
+        )
+        for _ in range(config.layers)
     )
 
 

@@ -6,7 +6,7 @@ Shapes: B sentences, N hypotheses, T target tokens, S source tokens, M places of
 import torch
 from torch import Tensor, nn
 
-from saccade.models.encoders import TransformerConfig, embedding_of, final_norm
+from saccade.models.encoders import TransformerConfig, blocks_of, embedding_of, final_norm
 from saccade.nn.transformer import Block, Cache, Memory
 from saccade.nn.watch import Watch
 from saccade.types import Encoded, Layout, State
@@ -18,19 +18,7 @@ class TransformerDecoder(nn.Module):
         self.width = config.width
         self.heads = config.heads
         self.embed = embedding_of(config, vocabulary)
-        self.blocks = nn.ModuleList(
-            Block(
-                config.width,
-                config.heads,
-                config.inner,
-                dropout=config.dropout,
-                norm=config.norm,
-                activation=config.activation,
-                memory_width=memory_width,
-                causal=True,
-            )
-            for _ in range(config.layers)
-        )
+        self.blocks = blocks_of(config, memory_width=memory_width, causal=True)
         self.norm = final_norm(config)
         self.output = nn.Linear(config.width, vocabulary)
 

@@ -472,3 +472,9 @@ def test_data_is_checked(recipe: Path) -> None:
     problems = saccade_command("data", "check", recipe, "--json")
     assert (problems.exit_code, json.loads(problems.stdout)["usable"]) == (2, False)
     assert "there are no files to check" in saccade_command("data", "check", "dates", "--trim").stdout
+
+
+def test_a_kind_is_never_shown_with_a_default() -> None:
+    told = saccade_command("settings", "model.encoder.kind").stdout
+    assert "model.encoder.kind: elman | lstm | gru, must be given" in told
+    assert "model.encoder.kind: transformer, must be given" in told
