@@ -3,36 +3,34 @@
 import json
 import math
 import os
-import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from saccade import checkpoint
 from saccade.checkpoint import Checkpoint, RunFolder
 from saccade.config import plain, to_yaml
-from saccade.data.batching import Cursor, Encode, Plan, batches, collate
+from saccade.data.batching import Cursor, Encode, Plan, batches
 from saccade.data.splits import DataConfig
-from saccade.data.store import Store
 from saccade.errors import SaccadeError
-from saccade.loss import cross_entropy
 from saccade.models.build import build_translator
 from saccade.models.translator import Translator, TranslatorConfig
 from saccade.text import BpeDropout, BpeText, TextConfig, TextPair
 from saccade.train.card import card
 from saccade.train.environment import environment
-from saccade.train.events import Event, Finished, Logged, Prepared, Saved, SaveDue, Stopped, Updated, Validated
-from saccade.train.loop import Progress, Trainer, autocast, fingerprint, is_better, numerics, seed_everything
+from saccade.train.events import Event, Finished, Prepared, Saved, SaveDue, Stopped, Updated, Validated
+from saccade.train.loop import Progress, Trainer, fingerprint, is_better, numerics, seed_everything
 from saccade.train.optimizer import make_optimizer, named_state, restore_state
 from saccade.train.prepare import Prepared as Data
 from saccade.train.prepare import learn_text, prepare, reopen
 from saccade.train.settings import TrainConfig
+from saccade.train.validation import validation_loss
+from saccade.train.window import Window
 from saccade.types import Batch
 
 Decoded = Callable[[Translator, TextPair, list[str], list[str]], dict[str, float]]
@@ -113,7 +111,7 @@ class _Run:
         self.late_remarks: list[str] = []
         self.saved_at = -1
         self._restore()
-        self.window = _Window()
+        self.window = Window()
 
     def _restore(self) -> None:
         found, remarks = self.folder.latest()
@@ -339,53 +337,3 @@ class _Run:
         checkpoint.restore_model(self.model, trained, "the last weights")
         self.progress.averaged_at = self.progress.update
         yield self._save()
-
-
-@torch.inference_mode()
-def validation_loss(model: Translator, store: Store, train: TrainConfig, device: torch.device) -> dict[str, float]:
-    """Mean negative log-likelihood of a token, without smoothing; and its perplexity."""
-    plan = Plan(store.lengths, train.batch_tokens, seed=0).epoch(0)
-    nll, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
-    for k in range(len(plan)):
-        batch = collate(store, plan[k])
-        tokens += int(batch.target.layout.lengths_B.sum())
-        with autocast(train.precision, device):
-            on_device = batch.to(device)
-            logits_BTV = model(on_device)
-        nll += cross_entropy(logits_BTV, on_device.target).nll
-    loss = nll.item() / tokens
-    return {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
-
-
-@dataclass
-class _Window:
-    """The updates since the last line of the log."""
-
-    last: Updated | None = None
-    nll: Tensor | None = None
-    norm: Tensor | None = None
-    updates: int = 0
-    tokens: int = 0
-    began: float = field(default_factory=time.monotonic)
-
-    def add(self, event: Updated) -> None:
-        self.nll = event.nll if self.nll is None else self.nll + event.nll
-        self.norm = event.gradient_norm if self.norm is None else self.norm + event.gradient_norm
-        self.updates += 1
-        self.tokens += event.tokens
-        self.last = event
-
-    def restart(self) -> None:
-        """Time spent on validation and saving is not training's."""
-        self.began = time.monotonic()
-
-    def close(self, seconds: float) -> Logged | None:
-        if self.last is None or self.nll is None or self.norm is None:
-            return None
-        loss, norm = self.nll.item() / self.tokens, self.norm.item() / self.updates
-        speed = self.tokens / max(time.monotonic() - self.began, 1e-9)
-        logged = Logged(self.last.update, self.last.epoch, loss, norm, self.last.rate, speed, seconds)
-        self.last = self.nll = self.norm = None
-        self.updates = self.tokens = 0
-        self.restart()
-        return logged

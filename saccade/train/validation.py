@@ -1,0 +1,28 @@
+"""How well the model of the moment does on the validation data."""
+
+import math
+
+import torch
+
+from saccade.data.batching import Plan, collate
+from saccade.data.store import Store
+from saccade.loss import cross_entropy
+from saccade.models.translator import Translator
+from saccade.train.loop import autocast
+from saccade.train.settings import TrainConfig
+
+
+@torch.inference_mode()
+def validation_loss(model: Translator, store: Store, train: TrainConfig, device: torch.device) -> dict[str, float]:
+    """Mean negative log-likelihood of a token, without smoothing; and its perplexity."""
+    plan = Plan(store.lengths, train.batch_tokens, seed=0).epoch(0)
+    nll, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
+    for k in range(len(plan)):
+        batch = collate(store, plan[k])
+        tokens += int(batch.target.layout.lengths_B.sum())
+        with autocast(train.precision, device):
+            on_device = batch.to(device)
+            logits_BTV = model(on_device)
+        nll += cross_entropy(logits_BTV, on_device.target).nll
+    loss = nll.item() / tokens
+    return {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
