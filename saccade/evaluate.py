@@ -102,7 +102,7 @@ def _log_probabilities(engine: Engine, batch: Batch) -> Tensor:
     picked = []
     for begin in range(0, batch.target.layout.longest, SCORED_AT_ONCE):
         some = slice(begin, begin + SCORED_AT_ONCE)
-        given_BT, gold_BT = batch.decoder_input_BT[:, some], batch.target.ids_BT[:, some]
+        given_BT, gold_BT = batch.decoder_input.ids[:, some], batch.target.ids[:, some]
         logits_BTV, state = engine.model.prefill(given_BT, state)
         log_p_BTV = logits_BTV.float().log_softmax(-1)
         picked.append(log_p_BTV.gather(-1, gold_BT[:, :, None]).squeeze(-1).cpu())

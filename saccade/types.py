@@ -24,8 +24,8 @@ SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
 class Layout:
     """Where the real tokens lie in a batch. Lengths are the only truth; masks are derived from them in nn/masks.py.
 
-    Padded: tensors are (B, T, …) and `offsets_B` is None. Packed: tensors are (N, …), sentence b begins at
-    `offsets_B[b]`, and nothing is padding.
+    Padded: tensors are (B, T, …), and `offsets_B` and `slots_N` are None. Packed: tensors are (N, …), sentence b begins
+    at `offsets_B[b]`, and nothing is padding.
     """
 
     lengths_B: Tensor
@@ -33,6 +33,8 @@ class Layout:
     even: bool = False
     """Known on the host: all lengths equal `longest`, so that no mask is needed."""
     offsets_B: Tensor | None = None
+    slots_N: Tensor | None = None
+    """Of each packed token, its place in the padded twin, counted through its B × `longest` places."""
 
     @staticmethod
     def padded(lengths: list[int] | Tensor, longest: int | None = None, device: torch.device | None = None) -> "Layout":
@@ -41,22 +43,35 @@ class Layout:
         return Layout(lengths_B.to(device), longest, even=bool((lengths_B == longest).all()))
 
     def packed(self) -> "Layout":
-        return Layout(self.lengths_B, self.longest, self.even, self.lengths_B.cumsum(0) - self.lengths_B)
+        """The same sentences without padding. Made on the host: it needs to know how many tokens there are."""
+        offsets_B = self.lengths_B.cumsum(0) - self.lengths_B
+        begins_B = torch.arange(len(self.lengths_B), device=self.lengths_B.device) * self.longest
+        moved_N = (begins_B - offsets_B).repeat_interleave(self.lengths_B)
+        slots_N = moved_N + torch.arange(len(moved_N), device=self.lengths_B.device)
+        return Layout(self.lengths_B, self.longest, self.even, offsets_B, slots_N)
+
+    def unpacked(self) -> "Layout":
+        """The padded twin."""
+        return Layout(self.lengths_B, self.longest, self.even)
 
     @property
     def is_packed(self) -> bool:
-        return self.offsets_B is not None
+        return self.slots_N is not None
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Layout":
+        offsets_B = None if self.offsets_B is None else change(self.offsets_B)
+        slots_N = None if self.slots_N is None else change(self.slots_N)
+        return Layout(change(self.lengths_B), self.longest, self.even, offsets_B, slots_N)
 
     def to(self, device: torch.device) -> "Layout":
-        offsets_B = None if self.offsets_B is None else self.offsets_B.to(device, non_blocking=True)
-        return Layout(self.lengths_B.to(device, non_blocking=True), self.longest, self.even, offsets_B)
+        return self.map(lambda x: x.to(device, non_blocking=True))
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """A batch of token sequences: ids (B, T), filled up with PAD, and where they end."""
+    """A batch of token sequences: ids as the layout says, (B, T) filled up with PAD or (N,), and where they end."""
 
-    ids_BT: Tensor
+    ids: Tensor
     layout: Layout
 
     @property
@@ -64,16 +79,35 @@ class Tokens:
         """How many real tokens there are, on the device."""
         return self.layout.lengths_B.sum()
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Tokens":
+        return Tokens(change(self.ids), self.layout.map(change))
+
     def to(self, device: torch.device) -> "Tokens":
-        return Tokens(self.ids_BT.to(device, non_blocking=True), self.layout.to(device))
+        return self.map(lambda x: x.to(device, non_blocking=True))
 
     @staticmethod
     def of(rows: Sequence[Sequence[int] | np.ndarray[Any, Any]]) -> "Tokens":
+        """Padded."""
         longest = max((len(row) for row in rows), default=0)
         ids = np.full((len(rows), longest), PAD, dtype=np.int64)
         for b, row in enumerate(rows):
             ids[b, : len(row)] = row
         return Tokens(torch.from_numpy(ids), Layout.padded([len(row) for row in rows], longest))
+
+    def packed(self) -> "Tokens":
+        """The same tokens without padding."""
+        if self.layout.slots_N is not None:
+            return self
+        layout = self.layout.packed()
+        assert layout.slots_N is not None
+        return Tokens(self.ids.flatten()[layout.slots_N], layout)
+
+    def rows(self, begin: int, end: int) -> "Tokens":
+        """Some neighbouring sentences of packed tokens, as a batch of their own."""
+        lengths_B = self.layout.lengths_B[begin:end]
+        first = int(self.layout.lengths_B[:begin].sum())
+        ids_N = self.ids[first : first + int(lengths_B.sum())]
+        return Tokens(ids_N, Layout.padded(lengths_B).packed())
 
 
 @dataclass(frozen=True)
@@ -86,30 +120,38 @@ class Batch:
     """Which rows of the data set these are."""
 
     def __len__(self) -> int:
-        return len(self.source.ids_BT)
+        return len(self.source.layout.lengths_B)
 
     def to(self, device: torch.device) -> "Batch":
         return Batch(self.source.to(device), self.target.to(device), self.index)
 
     def pin(self) -> "Batch":
-        def pinned(tokens: Tokens) -> Tokens:
-            layout = tokens.layout
-            held = Layout(layout.lengths_B.pin_memory(), layout.longest, layout.even, layout.offsets_B)
-            return Tokens(tokens.ids_BT.pin_memory(), held)
+        return Batch(self.source.map(Tensor.pin_memory), self.target.map(Tensor.pin_memory), self.index)
 
-        return Batch(pinned(self.source), pinned(self.target), self.index)
+    def packed(self) -> "Batch":
+        return Batch(self.source.packed(), self.target.packed(), self.index)
+
+    def rows(self, begin: int, end: int) -> "Batch":
+        """Some neighbouring pairs of a packed batch."""
+        return Batch(self.source.rows(begin, end), self.target.rows(begin, end), self.index[begin:end])
 
     @property
-    def decoder_input_BT(self) -> Tensor:
-        start_B1 = torch.full_like(self.target.ids_BT[:, :1], START)
-        return torch.cat([start_B1, self.target.ids_BT[:, :-1]], dim=1)
+    def decoder_input(self) -> Tokens:
+        ids, layout = self.target.ids, self.target.layout
+        before = ids.roll(1, -1)
+        if layout.slots_N is None:
+            before[:, :1] = START
+        else:
+            before.masked_fill_(layout.slots_N % layout.longest == 0, START)
+        return Tokens(before, layout)
 
 
 @dataclass(frozen=True)
 class Encoded:
     """What an encoder hands to a decoder: one vector a source token, and the final states of its layers, if any."""
 
-    memory_BSE: Tensor
+    memory: Tensor
+    """(B, S, E) or (N, E), as the layout says."""
     layout: Layout
     final: tuple[dict[str, Tensor], ...] = ()
     """One entry a layer, bottom first; each maps a state's name (`h`, `c`) to (B, width)."""

@@ -16,7 +16,7 @@ from saccade.models.encoders import EncoderConfig, RecurrentEncoder, Transformer
 from saccade.models.recurrent_decoder import RecurrentDecoder
 from saccade.models.transformer_decoder import TransformerDecoder
 from saccade.models.translator import DecoderConfig, Translator, TranslatorConfig
-from saccade.types import END, Batch, Encoded, Tokens
+from saccade.types import END, Batch, Encoded, Layout, Tokens
 
 SOURCE_VOCABULARY, TARGET_VOCABULARY = 17, 13
 SOURCE_LENGTHS, TARGET_LENGTHS = (5, 7, 1, 3), (4, 2, 6, 3)
@@ -183,7 +183,7 @@ class DecoderCase:
         with torch.no_grad():
             encoded = model.encode(batch.source)
         target = tokens([6] * len(batch), self.of.vocabularies[1], seed + 2)
-        return model.decoder, encoded, Batch(batch.source, target).decoder_input_BT
+        return model.decoder, encoded, Batch(batch.source, target).decoder_input.ids
 
 
 def tokens(lengths: tuple[int, ...] | list[int], vocabulary: int, seed: int = 0) -> Tokens:
@@ -191,6 +191,11 @@ def tokens(lengths: tuple[int, ...] | list[int], vocabulary: int, seed: int = 0)
     generator = torch.Generator().manual_seed(seed)
     rows = [[*torch.randint(4, vocabulary, (length - 1,), generator=generator).tolist(), END] for length in lengths]
     return Tokens.of(rows)
+
+
+def whole(ids_BT: Tensor) -> Tokens:
+    """Rows that are all as long."""
+    return Tokens(ids_BT, Layout.padded([ids_BT.shape[1]] * len(ids_BT)))
 
 
 def every_translator() -> list[TranslatorCase]:

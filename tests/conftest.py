@@ -3,9 +3,15 @@
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
+if not torch.cuda.is_available():  # GPU kernels then run step by step on the CPU; triton asks when it is first imported
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+hypothesis.settings.register_profile("untimed", deadline=None)  # machines are as busy as they are
+hypothesis.settings.load_profile("untimed")
 torch.set_num_threads(1)  # tests run side by side; and sums must not depend on how many cores there are
 
 _shared_data = Path(__file__).resolve().parents[2] / "shared" / "data"

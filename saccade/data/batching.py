@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from saccade.data.store import Ids, Ragged, Store
 from saccade.errors import UsageError
-from saccade.types import END, PAD, Batch, Layout, Tokens
+from saccade.types import END, Batch, Layout, Tokens
 
-POOL_BATCHES = 64
+POOL_BATCHES = 512
 """Rows are sorted by length within a pool of about so many batches: little padding, and still a random order."""
 RELEASE_EVERY = 8
 """Batches after which the store gives back the memory of what it has read: a page fault maps its neighbours too."""
@@ -55,6 +55,11 @@ class EpochPlan:
             raise IndexError(k)
         return self.rows[self.starts[k] : self.ends[k]]
 
+    def largest(self) -> list[Rows]:
+        """The batch of most rows and that of fewest, which has the longest: what takes most memory is one of them."""
+        counts = self.ends - self.starts
+        return [self[int(k)] for k in {counts.argmax(), counts.argmin()}]
+
 
 class Plan:
     """Cuts the data into batches whose rows times longest side stay within `batch_tokens`.
@@ -75,7 +80,9 @@ class Plan:
             raise UsageError(f"seed must be between 0 and 2**64 - 1; it is {seed}.")
         self.batch_tokens, self.seed, self.batch_sentences = batch_tokens, seed, batch_sentences
         self._widths = lengths.max(axis=1).astype(np.int32)
-        self._source_lengths = lengths[:, 0]
+        difference = (lengths[:, 0].astype(np.int32) - lengths[:, 1]).astype(np.int32)
+        # Back and forth: the last of one width is like the first of the next, so that a batch of both is, too.
+        self._shapes = np.where(self._widths % 2 == 0, difference, -difference)
         rows_a_batch = min(batch_tokens / max(1.0, float(self._widths.mean())), batch_sentences or np.inf)
         self._pool = max(1, int(POOL_BATCHES * rows_a_batch))
 
@@ -86,7 +93,7 @@ class Plan:
         starts: list[int] = []
         for begin in range(0, len(rows), self._pool):
             pool = rows[begin : begin + self._pool]
-            pool = pool[np.lexsort((self._source_lengths[pool], self._widths[pool]))]  # the last key counts first
+            pool = pool[np.lexsort((self._shapes[pool], self._widths[pool]))]  # the last key counts first
             rows[begin : begin + len(pool)] = pool
             starts.extend(begin + cut for cut in self._cuts(self._widths[pool].tolist()))
         first = np.array(starts, dtype=np.int64)
@@ -160,16 +167,14 @@ def jobs(plan: Plan, cursor: Cursor = BEGINNING, *, rank: int = 0, world: int = 
 
 
 def collate(store: Store, rows: Rows) -> Batch:
-    """The rows as one padded batch."""
-    return Batch(_padded(store.sources, rows), _padded(store.targets, rows), tuple(rows.tolist()))
+    """The rows as one packed batch: nothing in it is padding."""
+    return Batch(_packed(store.sources, rows), _packed(store.targets, rows), tuple(rows.tolist()))
 
 
-def _padded(side: Ragged, rows: Rows) -> Tokens:
+def _packed(side: Ragged, rows: Rows) -> Tokens:
     values, lengths = side.take(rows)
-    longest = int(lengths.max())
-    ids_BT = np.full((len(rows), longest), PAD, dtype=np.int64)
-    ids_BT[np.arange(longest) < lengths[:, None]] = values
-    return Tokens(torch.from_numpy(ids_BT), Layout.padded(torch.from_numpy(lengths), longest))
+    layout = Layout.padded(torch.from_numpy(lengths)).packed()
+    return Tokens(torch.from_numpy(values.astype(np.int64)), layout)
 
 
 def collate_encoded(store: Store, job: Job, encode: Encode, seed: int) -> Batch:
@@ -184,7 +189,7 @@ def collate_encoded(store: Store, job: Job, encode: Encode, seed: int) -> Batch:
         source, target = encode(*store.text(row), random)
         sources.append(ended(source))
         targets.append(ended(target))
-    return Batch(Tokens.of(sources), Tokens.of(targets), tuple(job.rows.tolist()))
+    return Batch(Tokens.of(sources), Tokens.of(targets), tuple(job.rows.tolist())).packed()
 
 
 def batches(

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
@@ -32,7 +31,7 @@ class Tokenizer(Protocol):
     @property
     def size(self) -> int: ...
 
-    def encode_batch(self, texts: list[str], /) -> list[list[int]]: ...
+    def encode_flat(self, texts: list[str], /) -> tuple[Ids, NDArray[np.int64]]: ...
 
 
 @dataclass(frozen=True)
@@ -213,25 +212,24 @@ class _Limit:
     on_long: OnLong
     counts: Counts
 
-    def apply(self, pairs: Sequence[Pair], sides: Sequence[tuple[list[int], list[int]]]) -> Iterator[int]:
-        """The positions of the pairs to keep; those to cut are cut in place."""
-        for i, (source, target) in enumerate(sides):
-            if len(source) <= self.max_length and len(target) <= self.max_length:
-                yield i
-                continue
+    def apply(self, pairs: Sequence[Pair], lengths_N2: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many tokens of each side are kept; none of a pair that is dropped: -1."""
+        kept_N2 = np.minimum(lengths_N2, self.max_length)
+        for i in np.flatnonzero((lengths_N2 > self.max_length).any(1)).tolist():
             match self.on_long:
                 case "drop":
                     self.counts.note("too_long_dropped", pairs[i].place)
                     self.counts.kept -= 1
+                    kept_N2[i] = -1
                 case "cut":
                     self.counts.note("too_long_cut", pairs[i].place)
-                    del source[self.max_length :], target[self.max_length :]
-                    yield i
                 case "refuse":
+                    source, target = lengths_N2[i]
                     raise UsageError(
-                        f"{pairs[i].place}: {len(source):,} source and {len(target):,} target tokens; "
+                        f"{pairs[i].place}: {source:,} source and {target:,} target tokens; "
                         f"data.max_length allows {self.max_length:,}. Raise it, or set data.on_long to cut or drop."
                     )
+        return kept_N2
 
 
 def write_store(
@@ -309,13 +307,14 @@ def _write(
         text = _Column(folder, "text", np.dtype(np.uint8), files) if keep_text else None
         for pairs in chunks:
             encoded = [
-                tokenizers[0].encode_batch([pair.source for pair in pairs]),
-                tokenizers[1].encode_batch([pair.target for pair in pairs]),
+                tokenizers[0].encode_flat([pair.source for pair in pairs]),
+                tokenizers[1].encode_flat([pair.target for pair in pairs]),
             ]
-            kept = list(limit.apply(pairs, list(zip(*encoded, strict=True))))
+            keep_N2 = limit.apply(pairs, np.stack([lengths for _, lengths in encoded], axis=1))
+            kept = np.flatnonzero(keep_N2[:, 0] >= 0).tolist()
             rows += len(kept)
-            for column, side in zip((source, target), encoded, strict=True):
-                column.append(*_ended([side[i] for i in kept], column.dtype))
+            for column, side, keep_N in zip((source, target), encoded, keep_N2.T, strict=True):
+                column.append(*_ended(*side, keep_N, column.dtype))
             if text is not None:
                 text.append(*_utf8([pairs[i] for i in kept]))
         if not rows:
@@ -336,14 +335,18 @@ def _write(
     }
 
 
-def _ended(rows: list[list[int]], dtype: np.dtype[Any]) -> tuple[Ids, NDArray[np.int64]]:
-    """The rows end to end, each followed by END; and their lengths with it."""
-    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows)) + 1
-    values = np.full(lengths.sum(), END, dtype=dtype)
-    is_word = np.ones(len(values), dtype=bool)
-    is_word[np.cumsum(lengths) - 1] = False
-    values[is_word] = np.fromiter(chain.from_iterable(rows), dtype=dtype, count=len(values) - len(rows))
-    return values, lengths
+def _ended(
+    values: Ids, lengths_N: NDArray[np.int64], keep_N: NDArray[np.int64], dtype: np.dtype[Any]
+) -> tuple[Ids, NDArray[np.int64]]:
+    """The rows end to end, each cut to what is kept of it and followed by END; and their lengths with it."""
+    keep_N = keep_N + 1  # END included; 0 for a row that is dropped
+    ended = np.insert(values.astype(dtype), np.cumsum(lengths_N), END)
+    if not np.array_equal(keep_N, lengths_N + 1):
+        place = np.arange(len(ended)) - np.repeat(np.cumsum(lengths_N + 1) - lengths_N - 1, lengths_N + 1)
+        keep = np.repeat(keep_N, lengths_N + 1)
+        ended[(place == keep - 1)] = END
+        ended = ended[place < keep]
+    return ended, keep_N[keep_N > 0]
 
 
 def _utf8(pairs: Iterable[Pair]) -> tuple[Ids, NDArray[np.int64]]:

@@ -38,7 +38,7 @@ class Bridge(nn.Module):
     def forward(self, encoded: Encoded) -> tuple[Memory, ...]:
         match self.kind:
             case "zero":
-                zeros_BD = encoded.memory_BSE.new_zeros(len(encoded.memory_BSE), self.width)
+                zeros_BD = encoded.memory.new_zeros(len(encoded.layout.lengths_B), self.width)
                 return tuple(dict.fromkeys(self.states, zeros_BD) for _ in range(self.count))
             case "copy":
                 return encoded.final
@@ -60,5 +60,5 @@ class Bridge(nn.Module):
 
     def _mean(self, encoded: Encoded) -> Tensor:
         valid = masks.valid_BT(encoded.layout)[:, :, None]
-        total_BE = (encoded.memory_BSE * valid).sum(1)
+        total_BE = (masks.pad(encoded.memory, encoded.layout) * valid).sum(1)
         return total_BE / encoded.layout.lengths_B.clamp(min=1)[:, None]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from saccade.config import Section
 from saccade.nn import masks
+from saccade.nn.dropout import Dropout
 from saccade.nn.embedding import TokenEmbedding
 from saccade.nn.recurrent import RecurrentLayers
 from saccade.nn.transformer import Block
@@ -113,17 +114,19 @@ class RecurrentEncoder(nn.Module):
             bidirectional=config.bidirectional,
             dropout=config.dropout,
         )
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.reverse = config.reverse
 
     def forward(self, source: Tokens, watch: Watch | None = None) -> Encoded:
-        x_BSD: Tensor = self.embed(source.ids_BT, masks.positions(source.layout))
+        """The memory is always padded: so it is made, and so a recurrent decoder reads it."""
+        layout = source.layout.unpacked()
+        x_BSD = masks.pad(self.embed(source.ids, masks.positions(source.layout)), source.layout)
         if self.reverse:
-            x_BSD = masks.reverse(x_BSD, source.layout)
-        memory_BSD, final = self.layers(x_BSD, source.layout, watch=watch)
+            x_BSD = masks.reverse(x_BSD, layout)
+        memory_BSD, final = self.layers(x_BSD, layout, watch=watch)
         if self.reverse:  # the memory lies in the source's own order, whichever way it was read
-            memory_BSD = masks.reverse(memory_BSD, source.layout)
-        return Encoded(self.dropout(memory_BSD), source.layout, final)
+            memory_BSD = masks.reverse(memory_BSD, layout)
+        return Encoded(self.dropout(memory_BSD), layout, final)
 
 
 class TransformerEncoder(nn.Module):
@@ -135,10 +138,10 @@ class TransformerEncoder(nn.Module):
         self.norm = final_norm(config)
 
     def forward(self, source: Tokens, watch: Watch | None = None) -> Encoded:
-        x_BSD: Tensor = self.embed(source.ids_BT, masks.positions(source.layout))
+        x: Tensor = self.embed(source.ids, masks.positions(source.layout))  # (B, S, D) or (N, D)
         for block in self.blocks:
-            x_BSD = block(x_BSD, source.layout, watch=watch)
-        return Encoded(self.norm(x_BSD), source.layout)
+            x = block(x, source.layout, watch=watch)
+        return Encoded(self.norm(x), source.layout)
 
 
 def embedding_of(config: TransformerConfig, vocabulary: int) -> TokenEmbedding:

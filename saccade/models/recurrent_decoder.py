@@ -17,10 +17,11 @@ from saccade.models.bridge import Bridge, BridgeKind
 from saccade.models.encoders import EncoderConfig
 from saccade.nn import masks
 from saccade.nn.attention import attend, make_score
+from saccade.nn.dropout import Dropout
 from saccade.nn.embedding import TokenEmbedding
 from saccade.nn.recurrent import Memory, RecurrentLayers
 from saccade.nn.watch import Watch
-from saccade.types import Encoded, Layout, State, Tree
+from saccade.types import Encoded, Layout, State, Tokens, Tree
 
 
 class AttentionConfig(Section):
@@ -88,7 +89,8 @@ class Reader(nn.Module):
         self.combine = nn.Linear(memory_width + width, width, bias=False)
 
     def prepare(self, encoded: Encoded) -> dict[str, Tensor]:
-        source = {"memory": encoded.memory_BSE, "keys": self.score.prepare(encoded.memory_BSE)}
+        memory_BSE = masks.pad(encoded.memory, encoded.layout)
+        source = {"memory": memory_BSE, "keys": self.score.prepare(memory_BSE)}
         may_look = masks.keys_B1S(encoded.layout)
         return source if may_look is None else source | {"may_look": may_look}
 
@@ -118,32 +120,42 @@ class RecurrentDecoder(nn.Module):
         states = self.layers.first.states
         self.bridge = Bridge(config.bridge, memory_width, config.width, config.layers, states)
         self.reader = None if config.attention is None else Reader(config.attention, config.width, memory_width)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.output = nn.Linear(config.width, vocabulary)
 
     def start(self, encoded: Encoded, max_steps: int) -> State:
         hypothesis: Tree = {"layers": self.bridge(encoded)}
         if self.feeds:
-            hypothesis["fed"] = encoded.memory_BSE.new_zeros(len(encoded.memory_BSE), self.width)
+            hypothesis["fed"] = encoded.memory.new_zeros(len(encoded.layout.lengths_B), self.width)
         return State({} if self.reader is None else self.reader.prepare(encoded), hypothesis)
 
-    def forward(self, input_BT: Tensor, encoded: Encoded, watch: Watch | None = None) -> Tensor:
-        """Logits (B, T, V) of every next token, given the gold ones before it."""
-        logits_BTV, _ = self.prefill(input_BT, self.start(encoded, input_BT.shape[1]), watch)
-        return logits_BTV
+    def features(self, given: Tokens, encoded: Encoded, watch: Watch | None = None) -> Tensor:
+        """What the output layer scores for every next token, given the gold ones before it; laid out as those."""
+        x_BTD = masks.pad(self.embed(given.ids, _nowhere(given.ids)), given.layout)
+        out_BTD, _ = self._read_on(x_BTD, self.start(encoded, x_BTD.shape[1]), watch)
+        out: Tensor = self.dropout(masks.pack(out_BTD, given.layout))
+        return out
+
+    def forward(self, given: Tokens, encoded: Encoded, watch: Watch | None = None) -> Tensor:
+        """Logits (…, V) of every next token."""
+        logits: Tensor = self.output(self.features(given, encoded, watch))
+        return logits
 
     def step(self, last_N: Tensor, state: State) -> tuple[Tensor, State]:
         logits_N1V, state = self.prefill(last_N[:, None], state)
         return logits_N1V[:, 0], state
 
-    def prefill(self, prefix_NT: Tensor, state: State, watch: Watch | None = None) -> tuple[Tensor, State]:
-        x_NTD = self.embed(prefix_NT, torch.zeros((), dtype=torch.long, device=prefix_NT.device))
+    def prefill(self, prefix_NT: Tensor, state: State) -> tuple[Tensor, State]:
+        out_NTD, after = self._read_on(self.embed(prefix_NT, _nowhere(prefix_NT)), state, None)
+        return self.output(self.dropout(out_NTD)), after
+
+    def _read_on(self, x_NTD: Tensor, state: State, watch: Watch | None) -> tuple[Tensor, State]:
         if self.feeds:
             out_NTD, hypothesis = self._feeding(x_NTD, state, watch)
         else:
             top_NTD, layers = self._advance(x_NTD, state.hypothesis["layers"], watch)
             out_NTD, hypothesis = self._read(top_NTD, state.source, watch), {"layers": layers}
-        return self.output(self.dropout(out_NTD)), State(state.source, hypothesis)
+        return out_NTD, State(state.source, hypothesis)
 
     def _advance(
         self, x_NTD: Tensor, layers: tuple[Memory, ...], watch: Watch | None
@@ -180,3 +192,8 @@ class RecurrentDecoder(nn.Module):
         if watch is not None and looks is not None:
             watch.saw_attention("cross", torch.cat(looks.attention["cross"], dim=2))
         return torch.stack(outs, dim=1), {"layers": layers, "fed": fed_ND}
+
+
+def _nowhere(ids: Tensor) -> Tensor:
+    """A recurrent decoder's tokens need no places: their order is that of the steps."""
+    return torch.zeros((), dtype=torch.long, device=ids.device)

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from saccade.models.encoders import TransformerConfig, blocks_of, embedding_of, final_norm
+from saccade.nn import masks
 from saccade.nn.transformer import Block, Cache, Memory
 from saccade.nn.watch import Watch
-from saccade.types import Encoded, Layout, State
+from saccade.types import Encoded, Layout, State, Tokens, Tree
 
 
 class TransformerDecoder(nn.Module):
@@ -26,24 +27,32 @@ class TransformerDecoder(nn.Module):
         return [block for block in self.blocks if isinstance(block, Block)]
 
     def start(self, encoded: Encoded, max_steps: int) -> State:
-        memories = [block.remember(encoded.memory_BSE, encoded.layout) for block in self._blocks()]
-        source = {"k": tuple(m.k_BHSK for m in memories), "v": tuple(m.v_BHSK for m in memories)}
-        if memories[0].may_look_B1S is not None:
-            source["may_look"] = (memories[0].may_look_B1S,)
-        B, H = len(encoded.memory_BSE), self.heads
-        empty = tuple(encoded.memory_BSE.new_zeros(B, H, max_steps, self.width // H) for _ in memories)
-        place_N = torch.zeros(B, dtype=torch.long, device=encoded.memory_BSE.device)
+        layout = encoded.layout
+        memory_BSE = masks.pad(encoded.memory, layout)
+        memories = [block.remember(memory_BSE, layout.unpacked()) for block in self._blocks()]
+        source: Tree = {"k": tuple(memory.k for memory in memories), "v": tuple(memory.v for memory in memories)}
+        if not layout.even:
+            source["lengths"] = layout.lengths_B
+        rows, H = len(layout.lengths_B), self.heads
+        empty = tuple(memory_BSE.new_zeros(rows, max_steps, H, self.width // H) for _ in memories)
+        place_N = torch.zeros(rows, dtype=torch.long, device=memory_BSE.device)
         return State(source, {"k": empty, "v": tuple(x.clone() for x in empty), "place": place_N})
 
-    def forward(self, input_BT: Tensor, encoded: Encoded, watch: Watch | None = None) -> Tensor:
-        """Logits (B, T, V) of every next token, given the gold ones before it."""
-        layout = _even(input_BT)
-        x_BTD = self.embed(input_BT, torch.arange(input_BT.shape[1], device=input_BT.device))
+    def features(self, given: Tokens, encoded: Encoded, watch: Watch | None = None) -> Tensor:
+        """What the output layer scores for every next token, given the gold ones before it; laid out as those."""
+        # What stands behind a target's end is never looked at: to the blocks, padded rows are all as long.
+        layout = given.layout if given.layout.is_packed else _even(given.ids)
+        x: Tensor = self.embed(given.ids, masks.positions(layout))  # (B, T, D) or (N, D)
         for block in self._blocks():
-            memory = block.remember(encoded.memory_BSE, encoded.layout)
-            x_BTD = block(x_BTD, layout, memory=memory, watch=watch)
-        logits_BTV: Tensor = self.output(self.norm(x_BTD))
-        return logits_BTV
+            memory = block.remember(encoded.memory, encoded.layout)
+            x = block(x, layout, memory=memory, watch=watch)
+        out: Tensor = self.norm(x)
+        return out
+
+    def forward(self, given: Tokens, encoded: Encoded, watch: Watch | None = None) -> Tensor:
+        """Logits (…, V) of every next token."""
+        logits: Tensor = self.output(self.features(given, encoded, watch))
+        return logits
 
     def step(self, last_N: Tensor, state: State) -> tuple[Tensor, State]:
         logits_N1V, state = self.prefill(last_N[:, None], state)
@@ -53,9 +62,11 @@ class TransformerDecoder(nn.Module):
         layout, place_N = _even(prefix_NT), state.hypothesis["place"]
         at_NT = place_N[:, None] + torch.arange(prefix_NT.shape[1], device=prefix_NT.device)
         x_NTD = self.embed(prefix_NT, at_NT)
-        may_look = state.source["may_look"][0] if "may_look" in state.source else None
+        S = state.source["k"][0].shape[1]
+        lengths_B = state.source.get("lengths")
+        read = _even(state.source["k"][0][:, :, 0, 0]) if lengths_B is None else Layout(lengths_B, S)
         for level, block in enumerate(self._blocks()):
-            memory = Memory(state.source["k"][level], state.source["v"][level], may_look)
+            memory = Memory(state.source["k"][level], state.source["v"][level], read)
             cache = Cache(state.hypothesis["k"][level], state.hypothesis["v"][level], place_N)
             x_NTD = block(x_NTD, layout, memory=memory, cache=cache)
         hypothesis = state.hypothesis | {"place": place_N + prefix_NT.shape[1]}

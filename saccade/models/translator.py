@@ -71,9 +71,18 @@ class Translator(nn.Module):
         encoded: Encoded = self.encoder(source, watch)
         return encoded
 
+    def features(self, batch: Batch) -> Tensor:
+        """What `output` scores for every target token: (…, D), laid out as the target."""
+        return self.decoder.features(batch.decoder_input, self.encode(batch.source))
+
+    @property
+    def output(self) -> nn.Linear:
+        return self.decoder.output
+
     def forward(self, batch: Batch, watch: Watch | None = None) -> Tensor:
-        logits_BTV: Tensor = self.decoder(batch.decoder_input_BT, self.encode(batch.source, watch), watch)
-        return logits_BTV
+        """Logits (…, V) of every target token, laid out as the target."""
+        logits: Tensor = self.decoder(batch.decoder_input, self.encode(batch.source, watch), watch)
+        return logits
 
     def start(self, encoded: Encoded, max_steps: int) -> State:
         return self.decoder.start(encoded, max_steps)

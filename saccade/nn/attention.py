@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.nn import kernels, masks
+from saccade.nn.dropout import Dropout
 from saccade.nn.watch import Watch
 from saccade.types import Layout
 
@@ -103,40 +104,44 @@ class MultiHead(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.reshape(*x.shape[:-1], self.heads, -1)  # (…, D) -> (…, H, K)
+        return x.view(*x.shape[:-1], self.heads, -1)  # (…, D) -> (…, H, K)
 
-    def queries(self, x: Tensor, layout: Layout) -> Tensor:
-        """(…, D), laid out as `layout` says -> (B, H, T, K)."""
-        return masks.pad(self._split(self.of_query(x)), layout).transpose(1, 2)
+    def queries(self, x: Tensor) -> Tensor:
+        """(…, D) -> (…, H, K)."""
+        return self._split(self.of_query(x))
 
-    def keys_values(self, memory: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-        """(…, E), laid out as `layout` says -> twice (B, H, S, K)."""
+    def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """(…, E) -> twice (…, H, K)."""
         keys, values = self.of_key_value(memory).chunk(2, dim=-1)
-        k, v = (masks.pad(self._split(x), layout).transpose(1, 2) for x in (keys, values))
-        return k, v
+        return self._split(keys), self._split(values)
 
-    def mix(
+    def look(
         self,
-        q_BHTK: Tensor,
-        k_BHSK: Tensor,
-        v_BHSK: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        queries: Layout,
+        keys: Layout,
         *,
-        may_look: Tensor | None = None,
         causal: bool = False,
         watch: Watch | None = None,
         kind: str = "",
     ) -> Tensor:
-        """The mixed values (B, T, D). `may_look` is broadcast to (B, H, T, S); `causal` is a mask of its own."""
+        """The mixed values (…, D), laid out as the queries; q, k and v are (…, H, K)."""
         if watch is None:
-            mixed_BHTK = kernels.dot_product(q_BHTK, k_BHSK, v_BHSK, may_look, causal)
-        else:
-            if causal:
-                may_look = masks.causal_TS(q_BHTK.shape[2], k_BHSK.shape[2], q_BHTK.device)
-            scores_BHTS = q_BHTK @ k_BHSK.transpose(2, 3) * q_BHTK.shape[-1] ** -0.5
-            mixed_BHTK, weights_BHTS = attend(scores_BHTS, v_BHSK, may_look)
-            watch.saw_attention(kind, weights_BHTS)
-        mixed_BTD: Tensor = self.out(mixed_BHTK.transpose(1, 2).flatten(2))  # (B,H,T,K) -> (B,T,H*K)
-        return mixed_BTD
+            return self.join(kernels.attention(q, k, v, queries, keys, causal=causal))
+        q_BTHK, k_BSHK, v_BSHK = masks.pad(q, queries), masks.pad(k, keys), masks.pad(v, keys)
+        seen = masks.causal_TS(queries.longest, keys.longest, q.device) if causal else masks.keys_B1S(keys)
+        scores_BHTS = torch.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK) * q.shape[-1] ** -0.5
+        may_look = seen[:, None] if seen is not None and seen.ndim == 3 else seen  # (B,1,S) -> (B,1,1,S)
+        mixed_BHTK, weights_BHTS = attend(scores_BHTS, v_BSHK.transpose(1, 2), may_look)
+        watch.saw_attention(kind, weights_BHTS)
+        return self.join(masks.pack(mixed_BHTK.transpose(1, 2), queries))
+
+    def join(self, mixed: Tensor) -> Tensor:
+        """The heads side by side, mapped once more: (…, H, K) -> (…, D)."""
+        out: Tensor = self.out(mixed.flatten(-2))
+        return out
 
 
 class FeedForward(nn.Module):
@@ -146,7 +151,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.widen = nn.Linear(width, inner)
         self.narrow = nn.Linear(inner, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.activation = activation
         for linear in (self.widen, self.narrow):
             nn.init.xavier_uniform_(linear.weight)

@@ -8,6 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from saccade.nn.dropout import Dropout
+
 PositionKind = Literal["none", "sinusoidal", "learned"]
 
 
@@ -56,7 +58,7 @@ class TokenEmbedding(nn.Module):
         nn.init.normal_(self.table.weight, std=width**-0.5)
         self.scale = width**0.5 if scaled else 1.0
         self.positions = _make_positions(positions, width, places)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, ids: Tensor, place: Tensor) -> Tensor:
         """`place` is broadcast against `ids`."""

@@ -18,15 +18,32 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from saccade.nn import masks
+from saccade.types import Layout
+
 HOLD = 1e4  # far beyond where a logistic gate is exactly 0 or 1, in every precision
 
 
-def dot_product(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, may_look: Tensor | None, causal: bool) -> Tensor:
-    """softmax(q·k/√K) v without ever holding the weights; rows that may look nowhere give zeros."""
+def attention(q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, *, causal: bool = False) -> Tensor:
+    """softmax(q·k/√K) v of each sentence, without ever holding the weights: (…, H, K), laid out as the queries.
+
+    With `causal`, queries and keys are the same tokens. Padding stands behind the real tokens, so that a causal mask
+    alone keeps it out of sight.
+    """
+    q_BTHK, k_BSHK, v_BSHK = masks.pad(q, queries), masks.pad(k, keys), masks.pad(v, keys)
+    look_BS = None if causal or keys.even else masks.valid_BT(keys)
+    may_look = None if look_BS is None else look_BS[:, None, None]
+    mixed_BTHK = dot_product(q_BTHK, k_BSHK, v_BSHK, may_look, causal)
+    return masks.pack(mixed_BTHK, queries)
+
+
+def dot_product(q_BTHK: Tensor, k_BSHK: Tensor, v_BSHK: Tensor, may_look: Tensor | None, causal: bool) -> Tensor:
+    """The padded form: `may_look` is broadcast to (B, H, T, S); rows that may look nowhere give zeros."""
+    q_BHTK, k_BHSK, v_BHSK = (x.transpose(1, 2) for x in (q_BTHK, k_BSHK, v_BSHK))
     if may_look is None:
-        return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=causal)
-    out = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=may_look)
-    return out.masked_fill(~may_look.any(-1, keepdim=True), 0.0)
+        return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=causal).transpose(1, 2)
+    out_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=may_look)
+    return out_BHTK.masked_fill(~may_look.any(-1, keepdim=True), 0.0).transpose(1, 2)
 
 
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]  # weight_ih, weight_hh, bias_ih, bias_hh

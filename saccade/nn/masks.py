@@ -3,6 +3,8 @@
 Shapes: B sentences, T queries, S keys, N all tokens of a packed batch.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -26,25 +28,55 @@ def causal_TS(queries: int, keys: int, device: torch.device) -> Tensor:
 
 def positions(layout: Layout) -> Tensor:
     """Each token's place in its sentence, from 0: (T,) where padded, (N,) where packed."""
-    if layout.offsets_B is None:
+    if layout.slots_N is None:
         return torch.arange(layout.longest, device=layout.lengths_B.device)
-    begins_N = layout.offsets_B.repeat_interleave(layout.lengths_B)
-    return torch.arange(len(begins_N), device=begins_N.device) - begins_N
+    return layout.slots_N % max(1, layout.longest)
 
 
 def pad(x: Tensor, layout: Layout) -> Tensor:
     """(N, …) -> (B, T, …), zeros behind each sentence; a padded tensor is returned as it is."""
-    if not layout.is_packed:
+    if layout.slots_N is None:
         return x
-    valid = valid_BT(layout)
-    padded = x.new_zeros(*valid.shape, *x.shape[1:])
-    padded[valid] = x
-    return padded
+    rows = len(layout.lengths_B)
+    padded: Tensor = _Spread.apply(x, layout.slots_N, rows * layout.longest)  # type: ignore[no-untyped-call]
+    return padded.view(rows, layout.longest, *x.shape[1:])
 
 
 def pack(x: Tensor, layout: Layout) -> Tensor:
     """(B, T, …) -> (N, …) where the layout is packed; else the tensor as it is."""
-    return x[valid_BT(layout)] if layout.is_packed else x
+    if layout.slots_N is None:
+        return x
+    packed: Tensor = _Gather.apply(x.flatten(0, 1), layout.slots_N)  # type: ignore[no-untyped-call]
+    return packed
+
+
+class _Spread(torch.autograd.Function):
+    """Rows to places of their own among zeros. No place is taken twice, so that its gradient is a plain gathering."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slots_N: Tensor, places: int) -> Tensor:
+        ctx.save_for_backward(slots_N)
+        return x.new_zeros(places, *x.shape[1:]).index_copy_(0, slots_N, x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (slots_N,) = ctx.saved_tensors
+        return gradient.index_select(0, slots_N), None, None
+
+
+class _Gather(torch.autograd.Function):
+    """Rows from places of their own; its gradient spreads without the sum that torch's would take."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slots_N: Tensor) -> Tensor:
+        ctx.save_for_backward(slots_N)
+        ctx.places = len(x)
+        return x.index_select(0, slots_N)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (slots_N,) = ctx.saved_tensors
+        return gradient.new_zeros(ctx.places, *gradient.shape[1:]).index_copy_(0, slots_N, gradient), None
 
 
 def reverse(x_BTD: Tensor, layout: Layout) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.nn import kernels, masks
+from saccade.nn.dropout import Dropout
 from saccade.nn.watch import Watch
 from saccade.types import Layout
 
@@ -157,7 +158,7 @@ class RecurrentLayers(nn.Module):
         widths = [input_width] + [width] * (layers - 1)
         self.forwards = nn.ModuleList(make_cell(kind, wide, each) for wide in widths)
         self.backwards = nn.ModuleList(make_cell(kind, wide, each) for wide in widths if bidirectional)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, x: Tensor, layout: Layout, before: tuple[Memory, ...] | None = None, watch: Watch | None = None

@@ -11,8 +11,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from saccade.nn import masks
+from saccade.nn import kernels
 from saccade.nn.attention import FeedForward, MultiHead
+from saccade.nn.dropout import Dropout
 from saccade.nn.watch import Watch
 from saccade.types import Layout
 
@@ -21,32 +22,32 @@ NormPlace = Literal["pre", "post"]
 
 @dataclass(frozen=True)
 class Memory:
-    """What cross-attention reads: keys and values of the source, and which of them are real."""
+    """What cross-attention reads: keys and values of the source, (…, H, K), and where they lie."""
 
-    k_BHSK: Tensor
-    v_BHSK: Tensor
-    may_look_B1S: Tensor | None
+    k: Tensor
+    v: Tensor
+    layout: Layout
 
 
 @dataclass(frozen=True)
 class Cache:
     """Keys and values of the tokens so far, in places made beforehand, and where the next ones go."""
 
-    k_NHMK: Tensor
-    v_NHMK: Tensor
+    k_NMHK: Tensor
+    v_NMHK: Tensor
     place_N: Tensor
 
-    def write(self, k_NHTK: Tensor, v_NHTK: Tensor) -> None:
-        tokens = k_NHTK.shape[2]
-        at_NT = self.place_N[:, None] + torch.arange(tokens, device=k_NHTK.device)
-        at_NHTK = at_NT[:, None, :, None].expand_as(k_NHTK)
-        self.k_NHMK.scatter_(2, at_NHTK, k_NHTK.to(self.k_NHMK.dtype))
-        self.v_NHMK.scatter_(2, at_NHTK, v_NHTK.to(self.v_NHMK.dtype))
+    def write(self, k_NTHK: Tensor, v_NTHK: Tensor) -> None:
+        tokens = k_NTHK.shape[1]
+        at_NT = self.place_N[:, None] + torch.arange(tokens, device=k_NTHK.device)
+        at_NTHK = at_NT[:, :, None, None].expand_as(k_NTHK)
+        self.k_NMHK.scatter_(1, at_NTHK, k_NTHK.to(self.k_NMHK.dtype))
+        self.v_NMHK.scatter_(1, at_NTHK, v_NTHK.to(self.v_NMHK.dtype))
 
     def may_look(self, tokens: int) -> Tensor:
         """(N, 1, T, M): each new token sees the places up to its own."""
         at_NT = self.place_N[:, None] + torch.arange(tokens, device=self.place_N.device)
-        places_M = torch.arange(self.k_NHMK.shape[2], device=self.place_N.device)
+        places_M = torch.arange(self.k_NMHK.shape[1], device=self.place_N.device)
         return (places_M <= at_NT[:, :, None])[:, None]
 
 
@@ -56,7 +57,7 @@ class Residual(nn.Module):
     def __init__(self, width: int, dropout: float, place: NormPlace) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.place = place
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
@@ -89,12 +90,11 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(width, inner, dropout, activation)
         self.around_feed_forward = Residual(width, dropout, norm)
 
-    def remember(self, memory_BSE: Tensor, layout: Layout) -> Memory:
+    def remember(self, memory: Tensor, layout: Layout) -> Memory:
         """The source as this block's cross-attention reads it: made once, not once a step."""
         if self.look_memory is None:
             raise TypeError("a block without cross-attention has no memory")
-        k_BHSK, v_BHSK = self.look_memory.keys_values(memory_BSE, layout)
-        return Memory(k_BHSK, v_BHSK, masks.keys_B1S(layout))
+        return Memory(*self.look_memory.keys_values(memory), layout)
 
     def forward(
         self,
@@ -112,30 +112,25 @@ class Block(nn.Module):
         return out
 
     def _mix_self(self, x: Tensor, layout: Layout, cache: Cache | None, watch: Watch | None) -> Tensor:
-        q_BHTK = self.look_self.queries(x, layout)
-        k_BHSK, v_BHSK = self.look_self.keys_values(x, layout)
-        kind = "decoder" if self.causal else "encoder"
+        mine = self.look_self
+        q, (k, v) = mine.queries(x), mine.keys_values(x)
         if cache is not None:
-            cache.write(k_BHSK, v_BHSK)
-            seen = cache.may_look(q_BHTK.shape[2])
-            return self.look_self.mix(q_BHTK, cache.k_NHMK, cache.v_NHMK, may_look=seen, watch=watch, kind=kind)
-        # Padding stands behind the real tokens, so a causal mask alone keeps it out of sight.
-        keys = None if self.causal else masks.keys_B1S(layout)
-        may_look = None if keys is None else keys[:, None]  # (B,1,S) -> (B,1,1,S)
-        mixed = self.look_self.mix(
-            q_BHTK, k_BHSK, v_BHSK, may_look=may_look, causal=self.causal, watch=watch, kind=kind
-        )
-        return masks.pack(mixed, layout)
+            cache.write(k, v)
+            seen = cache.may_look(q.shape[1])
+            return mine.join(kernels.dot_product(q, cache.k_NMHK, cache.v_NMHK, seen, causal=False))
+        kind = "decoder" if self.causal else "encoder"
+        return mine.look(q, k, v, layout, layout, causal=self.causal, watch=watch, kind=kind)
 
     def _mix_memory(self, x: Tensor, layout: Layout, memory: Memory, watch: Watch | None) -> Tensor:
         assert self.look_memory is not None  # a block has both or neither
-        q_NHTK = self.look_memory.queries(x, layout)
-        N, H, T, K = q_NHTK.shape
+        q = self.look_memory.queries(x)
+        if layout.is_packed:
+            return self.look_memory.look(q, memory.k, memory.v, layout, memory.layout, watch=watch, kind="cross")
+        N, T, H, K = q.shape
         # The hypotheses of one sentence are further queries to the same memory, which is never repeated.
-        beam = N // len(memory.k_BHSK)
-        q_BHQK = q_NHTK.reshape(-1, beam, H, T, K).transpose(1, 2).reshape(-1, H, beam * T, K)
-        may_look = None if memory.may_look_B1S is None else memory.may_look_B1S[:, None]
-        mixed_BQD = self.look_memory.mix(
-            q_BHQK, memory.k_BHSK, memory.v_BHSK, may_look=may_look, watch=watch, kind="cross"
+        B = len(memory.layout.lengths_B)
+        further = layout if N == B else Layout(memory.layout.lengths_B, N // B * T)
+        mixed_BQD = self.look_memory.look(
+            q.reshape(B, -1, H, K), memory.k, memory.v, further, memory.layout, watch=watch, kind="cross"
         )
-        return masks.pack(mixed_BQD.reshape(N, T, -1), layout)
+        return mixed_BQD.reshape(N, T, -1)

@@ -13,7 +13,7 @@ from typing import Any
 import tokenizers as library
 from tokenizers import models, pre_tokenizers, trainers
 
-from saccade.text import layout
+from saccade.text import layout, units
 from saccade.text.layout import RESERVED, BpeModel, TokenizerFile, UnigramModel, WordModel
 from saccade.text.pair import TextPair
 from saccade.text.recipe import BpeText, ByteText, CharText, TextConfig, UnigramText, WordText
@@ -25,6 +25,8 @@ from saccade.types import SPECIALS
 COVERAGE = 0.9999
 # A pair seen once tells nothing about other text.
 LEAST_PAIRS = 2
+# The library goes through a whole word for each pair it merges in it: a line without a space would take hours.
+LONGEST_UNIT = 1000
 
 
 def train_tokenizers(config: TextConfig, sources: Iterable[str], targets: Iterable[str], seed: int) -> TextPair:
@@ -98,11 +100,21 @@ def _alphabet(lines: Sequence[str], room: int) -> tuple[list[str], list[str]]:
         wanted += 1
     wanted = min(wanted, max(1, room // 2))
     kept, rare = ranked[:wanted], ranked[wanted:]
+    short = chain.from_iterable(map(_without_long_units, lines))
     if not rare:
-        return kept, list(lines)
+        return kept, list(short)
     cut = rare[0]
     to_cut = str.maketrans(dict.fromkeys(rare, cut))
-    return kept, [part for line in lines for part in line.translate(to_cut).split(cut) if part]
+    return kept, [part for line in short for part in line.translate(to_cut).split(cut) if part]
+
+
+def _without_long_units(line: str) -> list[str]:
+    """The line; where it has a unit of more than `LONGEST_UNIT` characters, its parts with such units cut up."""
+    if len(line) <= LONGEST_UNIT or max(map(len, units.cut(line))) <= LONGEST_UNIT:
+        return [line]
+    return [
+        unit[begin : begin + LONGEST_UNIT] for unit in units.cut(line) for begin in range(0, len(unit), LONGEST_UNIT)
+    ]
 
 
 def _learn_bpe(lines: Sequence[str], room: int) -> BpeModel:

@@ -330,9 +330,9 @@ def test_a_reversed_encoder_reads_back_to_front_and_answers_in_the_sources_order
     assert isinstance(encoder, RecurrentEncoder)
     encoded = encoder(source)
     encoder.reverse = False
-    mirrored = encoder(Tokens(reverse(source.ids_BT[:, :, None], source.layout)[:, :, 0], source.layout))
+    mirrored = encoder(Tokens(reverse(source.ids[:, :, None], source.layout)[:, :, 0], source.layout))
     valid = valid_BT(source.layout)
-    assert_same(encoded.memory_BSE[valid], reverse(mirrored.memory_BSE, source.layout)[valid])
+    assert_same(encoded.memory[valid], reverse(mirrored.memory, source.layout)[valid])
     for layer, other in zip(encoded.final, mirrored.final, strict=True):
         for name in layer:
             assert_same(layer[name], other[name])

@@ -17,8 +17,8 @@ scores = pytest.mark.parametrize("kind", ["dot", "general", "additive"])
 
 
 def self_attention(multi: MultiHead, x_BTD: Tensor, layout: Layout, causal: bool, watch: Watch | None) -> Tensor:
-    keys, values = multi.keys_values(x_BTD, layout)
-    return multi.mix(multi.queries(x_BTD, layout), keys, values, causal=causal, watch=watch)
+    keys, values = multi.keys_values(x_BTD)
+    return multi.look(multi.queries(x_BTD), keys, values, layout, layout, causal=causal, watch=watch)
 
 
 def random_block(norm: NormPlace, memory_width: int | None, causal: bool) -> Block:
@@ -127,7 +127,7 @@ def test_a_row_that_may_look_nowhere_gets_zeros_and_sends_back_zeros(device: str
     may_look[0] = False
     may_look[1, :, 2] = False
     readable, weights = attend(q @ k.transpose(2, 3) * 5**-0.5, v, may_look)
-    fast = dot_product(q, k, v, may_look, causal=False)
+    fast = dot_product(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), may_look, causal=False).transpose(1, 2)
     blocked = (~may_look.any(-1)).expand(2, 3, 4)
     for out in (readable, fast):
         assert (out[blocked] == 0).all()
@@ -143,10 +143,9 @@ def test_a_sentence_of_length_zero_is_read_as_zeros() -> None:
     torch.manual_seed(0)
     multi, memory_BSE, layout = MultiHead(6, 2, memory_width=5), torch.randn(3, 4, 5), Layout.padded([4, 0, 2])
     x_BTD, even = torch.randn(3, 3, 6), Layout.padded([3, 3, 3])
-    k, v = multi.keys_values(memory_BSE, layout)
-    may_look = torch.tensor([[True] * 4, [False] * 4, [True, True, False, False]])[:, None, None]
-    fast = multi.mix(multi.queries(x_BTD, even), k, v, may_look=may_look)
-    readable = multi.mix(multi.queries(x_BTD, even), k, v, may_look=may_look, watch=Watch())
+    q, (k, v) = multi.queries(x_BTD), multi.keys_values(memory_BSE)
+    fast = multi.look(q, k, v, even, layout)
+    readable = multi.look(q, k, v, even, layout, watch=Watch())
     assert_close(fast, readable)
     assert torch.equal(fast[1], multi.out.bias.expand(3, 6))
 

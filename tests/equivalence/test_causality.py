@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from saccade.nn.watch import Watch
-from tests.cases import DecoderCase, assert_same, every_decoder, name_of
+from tests.cases import DecoderCase, assert_same, every_decoder, name_of, whole
 
 decoders = pytest.mark.parametrize("case", every_decoder(), ids=name_of)
 paths = pytest.mark.parametrize("watched", [False, True], ids=["fast", "readable"])
@@ -18,7 +18,7 @@ def test_a_token_changes_no_logits_before_it(case: DecoderCase, watched: bool) -
     decoder, encoded, input_BT = case.build()
 
     def logits(ids_BT: Tensor) -> Tensor:
-        out: Tensor = decoder(ids_BT, encoded, Watch() if watched else None)
+        out: Tensor = decoder(whole(ids_BT), encoded, Watch() if watched else None)
         return out
 
     before_BTV = logits(input_BT)
@@ -37,7 +37,7 @@ def test_the_gradient_from_the_past_to_the_future_is_exactly_zero(case: DecoderC
     decoder, encoded, input_BT = case.build()
     kept: list[Tensor] = []
     decoder.embed.register_forward_hook(lambda _module, _inputs, output: kept.append(output))
-    logits_BTV = decoder(input_BT, encoded, Watch() if watched else None)
+    logits_BTV = decoder(whole(input_BT), encoded, Watch() if watched else None)
     (x_BTD,) = kept
     for t in range(input_BT.shape[1]):
         loss = logits_BTV[:, t].square().sum()
@@ -50,6 +50,6 @@ def test_the_gradient_from_the_past_to_the_future_is_exactly_zero(case: DecoderC
 @torch.no_grad()
 def test_a_longer_target_leaves_its_prefix_alone(case: DecoderCase) -> None:
     decoder, encoded, input_BT = case.build()
-    long_BTV = decoder(input_BT, encoded)
+    long_BTV = decoder(whole(input_BT), encoded)
     for t in (1, 3, 5):
-        assert_same(decoder(input_BT[:, :t], encoded), long_BTV[:, :t])
+        assert_same(decoder(whole(input_BT[:, :t]), encoded), long_BTV[:, :t])

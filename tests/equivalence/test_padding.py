@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from saccade.loss import cross_entropy
+from saccade.loss import cross_entropy, output_loss
 from saccade.nn.masks import pack, valid_BT
 from saccade.nn.recurrent import CellKind, RecurrentLayers
 from saccade.nn.transformer import Block, NormPlace
@@ -20,21 +20,21 @@ translators = pytest.mark.parametrize("case", every_translator(), ids=name_of)
 def alone(batch: Batch, b: int) -> Batch:
     def row(side: Tokens) -> Tokens:
         length = int(side.layout.lengths_B[b])
-        return Tokens.of([side.ids_BT[b, :length].tolist()])
+        return Tokens.of([side.ids[b, :length].tolist()])
 
     return Batch(row(batch.source), row(batch.target))
 
 
 def with_other_padding(batch: Batch, filler: int) -> Batch:
     def filled(side: Tokens) -> Tokens:
-        return Tokens(side.ids_BT.masked_fill(~valid_BT(side.layout), filler), side.layout)
+        return Tokens(side.ids.masked_fill(~valid_BT(side.layout), filler), side.layout)
 
     return Batch(filled(batch.source), filled(batch.target))
 
 
 def reordered(batch: Batch, rows: list[int]) -> Batch:
     def chosen(side: Tokens) -> Tokens:
-        return Tokens(side.ids_BT[rows], Layout.padded(side.layout.lengths_B[rows], side.layout.longest))
+        return Tokens(side.ids[rows], Layout.padded(side.layout.lengths_B[rows], side.layout.longest))
 
     return Batch(chosen(batch.source), chosen(batch.target))
 
@@ -60,8 +60,8 @@ def test_what_an_encoder_hands_over_is_the_same_padded_and_alone(case: EncoderCa
     encoder, source = case.build()
     encoded = encoder(source)
     for b, length in enumerate(source.layout.lengths_B.tolist()):
-        single = encoder(Tokens.of([source.ids_BT[b, :length].tolist()]))
-        assert_same(encoded.memory_BSE[b, :length], single.memory_BSE[0])
+        single = encoder(Tokens.of([source.ids[b, :length].tolist()]))
+        assert_same(encoded.memory[b, :length], single.memory[0])
         assert len(encoded.final) == len(single.final)
         for layer, layer_alone in zip(encoded.final, single.final, strict=True):
             assert layer.keys() == layer_alone.keys()
@@ -86,7 +86,7 @@ def test_batch_mates_and_their_order_do_not_matter(case: TranslatorCase) -> None
 
 def _stacked(one: Tokens, other: Tokens) -> Tokens:
     rows = [
-        side.ids_BT[b, :length].tolist()
+        side.ids[b, :length].tolist()
         for side in (one, other)
         for b, length in enumerate(side.layout.lengths_B.tolist())
     ]
@@ -97,7 +97,7 @@ def _stacked(one: Tokens, other: Tokens) -> Tokens:
 def test_the_ids_on_padding_change_neither_loss_nor_gradient(case: TranslatorCase) -> None:
     model, batch = case.build(), case.batch()
     other = with_other_padding(batch, filler=5)
-    assert not torch.equal(batch.source.ids_BT, other.source.ids_BT)
+    assert not torch.equal(batch.source.ids, other.source.ids)
     losses = [cross_entropy(model(each), each.target, smoothing=0.1).total for each in (batch, other)]
     assert torch.equal(losses[0], losses[1])
     first, second = (gradients(model, loss) for loss in losses)
@@ -136,6 +136,33 @@ def test_the_batchs_gradient_is_the_sum_of_the_sentences(case: TranslatorCase) -
     apart = gradients(model, torch.stack([cross_entropy(model(each), each.target).total for each in singles]).sum())
     for name in together:
         assert_same(together[name], apart[name], name)
+
+
+# ---- packed = padded, through whole models
+
+
+@translators
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_packed_equals_padded(case: TranslatorCase, device: str) -> None:
+    """Logits of every real token, the loss, and the gradient of every weight; padding is in no way of a packed batch."""
+    model, batch = case.build().to(device), case.batch()
+    packed, padded = batch.packed().to(torch.device(device)), batch.to(torch.device(device))
+    logits_NV, logits_BTV = model(packed), model(padded)
+    tolerance = 5e-5 if device == "cpu" else 2e-3
+
+    def assert_near(actual: Tensor, expected: Tensor, what: str) -> None:
+        torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance, msg=lambda why: f"{what}: {why}")
+
+    assert_near(logits_NV, pack(logits_BTV, packed.target.layout), "logits")
+    of_packed = output_loss(model.features(packed), model.output, packed.target, 0.1)
+    of_padded = cross_entropy(logits_BTV, padded.target, 0.1)
+    assert_near(of_packed.total, of_padded.total, "loss")
+    assert_near(of_packed.nll, of_padded.nll, "likelihood")
+    assert of_packed.tokens == of_padded.tokens == len(packed.target.ids)
+    fast, readable = gradients(model, of_packed.total), gradients(model, of_padded.total)
+    assert fast.keys() == readable.keys()
+    for name in fast:
+        assert_near(fast[name], readable[name], name)
 
 
 # ---- packed = padded, through the mixers

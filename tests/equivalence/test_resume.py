@@ -146,7 +146,7 @@ def test_a_run_resumed_around_the_end_of_an_epoch(beside: int, corpus: Path, tmp
     probe = recipe(corpus, "lstm", "train.updates=1")
     saccade.train(probe, tmp_path / "probe", device="cpu")
     lengths = Store.open(tmp_path / "probe" / "data" / "train").lengths
-    epoch = len(Plan(lengths, probe.train.batch_tokens, probe.seed).epoch(0))
+    epoch = len(Plan(lengths, probe.train.planned_tokens, probe.seed).epoch(0))
     settings = (f"train.save_every={epoch + beside}", f"train.updates={2 * epoch + 2}", "train.batch_tokens=128")
     chosen = recipe(corpus, "lstm", "train.validate_every=1000", *settings)
     events = saccade.training(chosen, tmp_path / "dropped", device="cpu")

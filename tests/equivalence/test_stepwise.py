@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from saccade.types import Encoded, Layout
-from tests.cases import DecoderCase, assert_same, every_decoder, name_of
+from tests.cases import DecoderCase, assert_same, every_decoder, name_of, whole
 
 decoders = pytest.mark.parametrize("case", every_decoder(), ids=name_of)
 
@@ -14,7 +14,7 @@ decoders = pytest.mark.parametrize("case", every_decoder(), ids=name_of)
 @torch.no_grad()
 def test_stepwise_equals_teacher_forced(case: DecoderCase) -> None:
     decoder, encoded, input_BT = case.build(seed=0)
-    forced_BTV = decoder(input_BT, encoded)
+    forced_BTV = decoder(whole(input_BT), encoded)
     state = decoder.start(encoded, max_steps=input_BT.shape[1])
     for t, forced_BV in enumerate(forced_BTV.unbind(1)):
         logits_BV, state = decoder.step(input_BT[:, t], state)
@@ -26,7 +26,7 @@ def test_stepwise_equals_teacher_forced(case: DecoderCase) -> None:
 def test_prefill_equals_steps(case: DecoderCase) -> None:
     """However the prefix is cut, and whatever follows it; a state with room to spare is as good as a tight one."""
     decoder, encoded, input_BT = case.build(seed=1)
-    forced_BTV = decoder(input_BT, encoded)
+    forced_BTV = decoder(whole(input_BT), encoded)
     for cut in (1, 2, 4):
         state = decoder.start(encoded, max_steps=11)
         first_BTV, state = decoder.prefill(input_BT[:, :cut], state)
@@ -44,7 +44,7 @@ def test_hypotheses_of_a_sentence_share_its_source(case: DecoderCase) -> None:
     generator = torch.Generator().manual_seed(3)
     rows_N = torch.arange(len(input_BT)).repeat_interleave(beam)
     input_NT = torch.randint(2, case.of.vocabularies[1], (len(rows_N), steps), generator=generator)
-    forced_NTV = decoder(input_NT, _repeated(encoded, rows_N))
+    forced_NTV = decoder(whole(input_NT), _repeated(encoded, rows_N))
     state = decoder.start(encoded, max_steps=steps).widen(beam)
     for t in range(steps):
         logits_NV, state = decoder.step(input_NT[:, t], state)
@@ -72,10 +72,10 @@ def test_a_state_follows_its_hypothesis(case: DecoderCase) -> None:
     logits_NV, _ = decoder.step(input_NT[stay_N, 3], state.select_sentences(stay_B, beam))
 
     history_NT = torch.cat([input_NT[parents_N, :2], input_NT[:, 2:]], dim=1)[stay_N]
-    assert_same(logits_NV, decoder(history_NT, _repeated(encoded, rows_N[stay_N]))[:, -1])
+    assert_same(logits_NV, decoder(whole(history_NT), _repeated(encoded, rows_N[stay_N]))[:, -1])
 
 
 def _repeated(encoded: Encoded, rows_N: Tensor) -> Encoded:
     layout = Layout.padded(encoded.layout.lengths_B[rows_N], encoded.layout.longest)
     final = tuple({name: value[rows_N] for name, value in layer.items()} for layer in encoded.final)
-    return Encoded(encoded.memory_BSE[rows_N], layout, final)
+    return Encoded(encoded.memory[rows_N], layout, final)

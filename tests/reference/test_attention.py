@@ -54,10 +54,9 @@ def test_multi_head_equals_torch(heads: int, memory_width: int, watched: bool) -
     expected, expected_weights = twin(x, memory, memory, key_padding_mask=blocked, average_attn_weights=False)
 
     watch = Watch() if watched else None
-    k, v = multi.keys_values(memory, Layout.padded([5, 2, 3]))
-    out = multi.mix(
-        multi.queries(x, Layout.padded([4] * 3)), k, v, may_look=~blocked[:, None, None], watch=watch, kind="cross"
-    )
+    k, v = multi.keys_values(memory)
+    read, source = Layout.padded([4] * 3), Layout.padded([5, 2, 3])
+    out = multi.look(multi.queries(x), k, v, read, source, watch=watch, kind="cross")
     assert_close(out, expected)
     if watch is not None:
         assert_close(watch.attention["cross"][0], expected_weights)
@@ -82,7 +81,8 @@ def test_readable_dot_product_equals_torch(dtype: torch.dtype) -> None:
     assert weights.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=may_look)
     assert_close(out, expected, rtol=tolerance, atol=tolerance)
-    assert_close(dot_product(q, k, v, may_look, causal=False), expected)
+    fast = dot_product(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), may_look, causal=False)
+    assert_close(fast.transpose(1, 2), expected)
 
 
 def test_attend_by_hand() -> None:
@@ -135,8 +135,9 @@ def test_gradcheck_of_multi_head(watched: bool) -> None:
     x = torch.randn(1, 3, 4, dtype=torch.float64, requires_grad=True)
 
     def mixed(x_BTD: Tensor) -> Tensor:
-        k, v = multi.keys_values(x_BTD, layout)
-        return multi.mix(multi.queries(x_BTD, layout), k, v, causal=True, watch=Watch() if watched else None)
+        k, v = multi.keys_values(x_BTD)
+        watch = Watch() if watched else None
+        return multi.look(multi.queries(x_BTD), k, v, layout, layout, causal=True, watch=watch)
 
     assert torch.autograd.gradcheck(mixed, (x,))
 
@@ -145,8 +146,8 @@ def test_the_scale_keeps_scores_at_unit_variance() -> None:
     """Var(q·k) = K for unit normal q and k; divided by √K it is 1."""
     torch.manual_seed(0)
     multi = MultiHead(64, 1)
-    q = k = torch.eye(64)[None, None] * 8.0  # q·k/√64 = 8 on the diagonal
-    watch = Watch()
-    multi.mix(q, k, k, watch=watch, kind="cross")
+    q = k = torch.eye(64)[None, :, None] * 8.0  # q·k/√64 = 8 on the diagonal
+    watch, layout = Watch(), Layout.padded([64])
+    multi.look(q, k, k, layout, layout, watch=watch, kind="cross")
     expected = torch.full((64, 64), 1.0).fill_diagonal_(math.exp(8.0))
     assert_close(watch.attention["cross"][0][0, 0], expected / expected.sum(-1, keepdim=True))

@@ -16,6 +16,7 @@ from saccade.data.batching import Cursor, Plan, batches, collate, jobs, padding_
 from saccade.data.files import Counts
 from saccade.data.store import Store, write_store
 from saccade.errors import UsageError
+from saccade.nn import masks
 from saccade.types import END, Tokens
 
 Lengths = NDArray[np.int32]
@@ -33,8 +34,9 @@ def many_lengths(n: int) -> Lengths:
 class Letters:
     size = 300
 
-    def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        return [[ord(each) + 4 for each in text] for text in texts]
+    def encode_flat(self, texts: list[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        ids = [ord(each) + 4 for text in texts for each in text]
+        return np.array(ids, dtype=np.uint32), np.array([len(text) for text in texts])
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +101,7 @@ def test_the_order_is_a_function_of_seed_and_epoch_alone() -> None:
 def test_the_order_stays_what_it_is() -> None:
     """A resumed run may have another numpy: the order must not move with it."""
     plan = Plan(np.array([[n % 7 + 1, n % 5 + 1] for n in range(12)]), 12, seed=7).epoch(3)
-    assert [plan[k].tolist() for k in range(len(plan))] == [[11, 5], [6], [0, 1, 7, 2], [9, 4], [8, 3, 10]]
+    assert [plan[k].tolist() for k in range(len(plan))] == [[9, 5], [6], [0, 1, 2, 7], [11, 4], [8, 3, 10]]
 
 
 def test_batches_are_mixed_over_the_whole_epoch() -> None:
@@ -182,7 +184,7 @@ def test_collate_is_the_plain_one_made_fast(store: Store, rows: list[int]) -> No
     batch = collate(store, np.array(rows, dtype=np.int32))
     for fast, one in ((batch.source, store.source), (batch.target, store.target)):
         plain = Tokens.of([one(i) for i in rows])
-        torch.testing.assert_close(fast.ids_BT, plain.ids_BT, rtol=0, atol=0)
+        assert torch.equal(masks.pad(fast.ids, fast.layout), plain.ids)
         torch.testing.assert_close(fast.layout.lengths_B, plain.layout.lengths_B, rtol=0, atol=0)
         assert (fast.layout.longest, fast.layout.even) == (plain.layout.longest, plain.layout.even)
     assert batch.index == tuple(rows)
@@ -214,9 +216,9 @@ def test_rows_encoded_afresh_differ_by_epoch_and_not_by_company(store: Store) ->
         rows = {}
         for _, batch in islice(stream, len(plan.epoch(epoch))):
             for b, index in enumerate(batch.index):
-                rows[index] = batch.source.ids_BT[b].tolist()
+                rows[index] = batch.source.rows(b, b + 1).ids.tolist()
                 text = [*map(ord, store.text(index)[1]), END]
-                assert batch.target.ids_BT[b, : len(text)].tolist() == text
+                assert batch.target.rows(b, b + 1).ids.tolist() == text
         return rows
 
     first = drawn(90, 0)
@@ -241,8 +243,8 @@ def test_rows_encoded_afresh_keep_to_the_longest_length(tmp_path: Path) -> None:
     )
     plan = Plan(store.lengths, 9, seed=0)
     _, batch = next(batches(store, plan, encode=lambda source, target, random: ([4] * 9, [5])))
-    assert batch.source.ids_BT.tolist() == [[4, 4, 4, END]]
-    assert batch.target.ids_BT.tolist() == [[5, END]]
+    assert batch.source.ids.tolist() == [4, 4, 4, END]
+    assert batch.target.ids.tolist() == [5, END]
 
 
 # ---- prefetching

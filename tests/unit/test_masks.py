@@ -84,7 +84,7 @@ def test_causal_masks_see_the_past_and_themselves(queries: int, earlier: int) ->
 
 def test_tokens_are_filled_up_with_pad() -> None:
     tokens = Tokens.of([[4, 5, END], [END], []])
-    assert tokens.ids_BT.tolist() == [[4, 5, END], [END, PAD, PAD], [PAD, PAD, PAD]]
+    assert tokens.ids.tolist() == [[4, 5, END], [END, PAD, PAD], [PAD, PAD, PAD]]
     assert tokens.layout.lengths_B.tolist() == [3, 1, 0]
     assert tokens.count.item() == 4
     assert not tokens.layout.even
@@ -92,7 +92,30 @@ def test_tokens_are_filled_up_with_pad() -> None:
 
 def test_the_decoder_reads_the_target_shifted_behind_start() -> None:
     batch = Batch(Tokens.of([[4, END], [END]]), Tokens.of([[5, 6, END], [7, END]]))
-    assert batch.decoder_input_BT.tolist() == [[START, 5, 6], [START, 7, END]]
+    assert batch.decoder_input.ids.tolist() == [[START, 5, 6], [START, 7, END]]
+    assert batch.packed().decoder_input.ids.tolist() == [START, 5, 6, START, 7]
+
+
+@given(lengths, st.data())
+def test_rows_of_a_packed_batch_are_a_batch(of: list[int], data: st.DataObject) -> None:
+    rows = [list(range(4, 4 + length)) for length in of]
+    tokens = Tokens.of(rows).packed()
+    assert tokens.packed() is tokens
+    begin = data.draw(st.integers(0, len(of) - 1))
+    end = data.draw(st.integers(begin + 1, len(of)))
+    some, alone = tokens.rows(begin, end), Tokens.of(rows[begin:end]).packed()
+    assert torch.equal(some.ids, alone.ids)
+    for one, other in zip(vars(some.layout).values(), vars(alone.layout).values(), strict=True):
+        assert torch.equal(one, other) if isinstance(one, Tensor) else one == other
+
+
+@given(lengths)
+def test_gradients_go_through_packing_and_padding_unchanged(of: list[int]) -> None:
+    x, layout = example(of)
+    packed = layout.packed()
+    x, rows = x.double().requires_grad_(), masks.pack(x, packed).double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda y: masks.pack(y, packed), (x,))
+    assert torch.autograd.gradcheck(lambda y: masks.pad(y, packed), (rows,))
 
 
 @pytest.mark.parametrize("layout", [Layout.padded([2, 3]), Layout.padded([2, 3]).packed()])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from saccade.data.files import Counts, OnLong, Pair
 from saccade.data.store import CHUNK_CHARACTERS, Store, write_store
@@ -24,9 +25,23 @@ class Characters:
         self.size = size
         self.batches: list[int] = []
 
-    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+    def encode_flat(self, texts: list[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         self.batches.append(len(texts))
-        return [[min(ord(each) + 4, self.size - 1) for each in text] for text in texts]
+        ids = [min(ord(each) + 4, self.size - 1) for text in texts for each in text]
+        return np.array(ids, dtype=np.uint32), np.array([len(text) for text in texts])
+
+
+class OneToken:
+    """A text is one token, however long."""
+
+    size = 9
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+
+    def encode_flat(self, texts: list[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        self.batches.append(len(texts))
+        return np.full(len(texts), 4, dtype=np.uint32), np.ones(len(texts), dtype=np.int64)
 
 
 SMALL, LARGE = 60_000, 1_200_000
@@ -67,9 +82,8 @@ def test_what_was_put_in_comes_out(rows: list[tuple[str, str]], chunk: int, keep
         for held in (store, Store.open(store.folder)):
             assert len(held) == len(rows) == counts.kept == counts.lines
             for i, (source, target) in enumerate(rows):
-                expected = Characters(SMALL).encode_batch([source])[0], Characters(LARGE).encode_batch([target])[0]
-                assert held.source(i).tolist() == [*expected[0], END]
-                assert held.target(i).tolist() == [*expected[1], END]
+                assert held.source(i).tolist() == [*Characters(SMALL).encode_flat([source])[0], END]
+                assert held.target(i).tolist() == [*Characters(LARGE).encode_flat([target])[0], END]
                 assert held.lengths[i].tolist() == [len(source) + 1, len(target) + 1]
                 if keep_text:
                     assert held.text(i) == (source, target)
@@ -108,6 +122,30 @@ def test_long_pairs_are_dropped_cut_or_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^pair 2: 1 source and 4 target tokens; data.max_length allows 3\."):
         written(tmp_path / "refuse", rows, max_length=3, on_long="refuse")
     assert not (tmp_path / "refuse").exists()
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    rows=st.lists(st.tuples(texts, texts), min_size=1),
+    most=st.integers(1, 12),
+    on_long=st.sampled_from(["cut", "drop"]),
+)
+def test_long_rows_among_short_ones_are_cut_or_dropped_alone(
+    rows: list[tuple[str, str]], most: int, on_long: OnLong
+) -> None:
+    fits = [max(map(len, row)) <= most for row in rows]
+    expected = [(s[:most], t[:most]) for (s, t), whole in zip(rows, fits, strict=True) if whole or on_long == "cut"]
+    with tempfile.TemporaryDirectory() as folder:
+        if not expected:
+            with pytest.raises(UsageError, match="no usable"):
+                written(Path(folder, "store"), rows, max_length=most, on_long=on_long)
+            return
+        store, counts = written(Path(folder, "store"), rows, max_length=most, on_long=on_long)
+        assert len(store) == counts.kept == len(expected)
+        assert counts.too_long_cut + counts.too_long_dropped == fits.count(False)
+        for i, (source, target) in enumerate(expected):
+            assert store.source(i).tolist() == [*Characters(SMALL).encode_flat([source])[0], END]
+            assert store.target(i).tolist() == [*Characters(LARGE).encode_flat([target])[0], END]
 
 
 def test_readers_have_counted_their_pairs_already(tmp_path: Path) -> None:
@@ -193,8 +231,7 @@ def test_text_is_there_only_when_kept(tmp_path: Path) -> None:
 
 def test_very_long_lines_make_smaller_chunks(tmp_path: Path) -> None:
     long = "a" * (CHUNK_CHARACTERS // 2)
-    tokenizer = Characters(SMALL)
+    tokenizer = OneToken()
     rows = [(long, "b")] * 3
-    tokenizer.encode_batch = lambda texts: tokenizer.batches.append(len(texts)) or [[4] for _ in texts]  # type: ignore[func-returns-value,method-assign]
     write_store(tmp_path / "s", rows, tokenizer, tokenizer, max_length=9, on_long="drop", counts=Counts())
     assert tokenizer.batches == [2, 2, 1, 1]  # source and target of each chunk

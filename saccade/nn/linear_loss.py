@@ -1,0 +1,119 @@
+"""Output layer and cross-entropy in one: the logits are made, used for loss and gradient, and dropped, chunk by chunk.
+
+With p = softmax(W x + b) and label smoothing ε over V tokens the gradient by the logits is p − (1 − ε)·onehot − ε/V
+(Szegedy et al. 2016). Its last part is the same for all tokens, so that it acts through sums over W and x alone, and
+the smoothed loss needs the logits' mean alone, which is x·mean(W) + mean(b): neither costs a pass over the logits.
+Shapes: N tokens, D width, V vocabulary, R rows of a chunk.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+CHUNK_ON_CPU, CHUNK_ON_GPU = 1 << 22, 1 << 27
+"""Logits that are held at once: what a CPU's cache may hold, and 256 MiB on a GPU in half precision."""
+IGNORED = 0
+"""PAD: never a token to be predicted."""
+
+
+class Sums(NamedTuple):
+    total: Tensor
+    """What is trained on, smoothing included."""
+    nll: Tensor
+    """Negative log-likelihood; without a gradient."""
+
+
+def linear_cross_entropy(x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, gold_N: Tensor, smoothing: float) -> Sums:
+    """Both summed over the tokens that are not PAD, in float32 at least."""
+    if torch.is_autocast_enabled(x_ND.device.type):
+        x_ND = x_ND.to(torch.get_autocast_dtype(x_ND.device.type))
+    if torch.is_grad_enabled():
+        sums: tuple[Tensor, Tensor] = _Fused.apply(x_ND, weight_VD, bias_V, gold_N, smoothing)  # type: ignore[no-untyped-call]
+        return Sums(*sums)
+    return _Pass(x_ND, weight_VD, bias_V, gold_N, smoothing).forward()
+
+
+class _Fused(torch.autograd.Function):
+    """The gradient is made on the way forward; on the way back it is only scaled."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, gold_N: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        run = _Pass(x_ND, weight_VD, bias_V, gold_N, smoothing)
+        sums = run.forward(with_gradient=True)
+        ctx.save_for_backward(run.dx_ND, run.dweight_VD, run.dbias_V)
+        ctx.mark_non_differentiable(sums.nll)
+        return sums.total, sums.nll
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        dx_ND, dweight_VD, dbias_V = ctx.saved_tensors
+        return dx_ND * gradient.to(dx_ND.dtype), dweight_VD * gradient, dbias_V * gradient, None, None
+
+
+class _Pass:
+    """One way through all chunks."""
+
+    def __init__(self, x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, gold_N: Tensor, smoothing: float) -> None:
+        self.x_ND, self.gold_N, self.smoothing = x_ND, gold_N, smoothing
+        self.weight_VD, self.bias_V = weight_VD.to(x_ND.dtype), bias_V.to(x_ND.dtype)
+        self.precise = torch.promote_types(x_ND.dtype, torch.float32)
+        self.valid_N1 = (gold_N != IGNORED)[:, None]
+        self.mean_weight_D = weight_VD.detach().to(self.precise).mean(0)
+        self.mean_bias = bias_V.detach().to(self.precise).mean()
+        self.dx_ND = torch.empty_like(x_ND)
+        self.dweight_VD = torch.zeros_like(weight_VD)
+        self.dbias_V = torch.zeros_like(bias_V)
+
+    def forward(self, *, with_gradient: bool = False) -> Sums:
+        N, V = len(self.x_ND), len(self.weight_VD)
+        chunk = max(1, (CHUNK_ON_GPU if self.x_ND.is_cuda else CHUNK_ON_CPU) // V)
+        total = torch.zeros((), dtype=self.precise, device=self.x_ND.device)
+        nll = torch.zeros_like(total)
+        for begin in range(0, N, chunk):
+            rows = slice(begin, begin + chunk)
+            log_p_RV = self._log_probabilities(rows)
+            nll_R1 = -log_p_RV.gather(1, self.gold_N[rows, None])
+            nll += torch.where(self.valid_N1[rows], nll_R1, 0.0).sum()
+            if self.smoothing:
+                total += self._smoothed(rows, log_p_RV, nll_R1)
+            if with_gradient:
+                self._add_gradient(rows, log_p_RV.exp_())
+        if with_gradient and self.smoothing:
+            self._add_even_gradient()
+        return Sums(total if self.smoothing else nll.clone(), nll)
+
+    def _log_probabilities(self, rows: slice) -> Tensor:
+        logits_RV = torch.addmm(self.bias_V, self.x_ND[rows], self.weight_VD.t()).to(self.precise)
+        return torch.log_softmax(logits_RV, -1, out=logits_RV)
+
+    def _smoothed(self, rows: slice, log_p_RV: Tensor, nll_R1: Tensor) -> Tensor:
+        """(1 − ε)·nll + ε·(mean over V of −log p): the mean is the normaliser less the logits' mean."""
+        gold_logit_R1 = (self.x_ND[rows] * self.weight_VD[self.gold_N[rows]]).sum(-1, dtype=self.precise)[:, None]
+        normaliser_R1 = nll_R1 + gold_logit_R1 + self.bias_V[self.gold_N[rows], None]
+        mean_R1 = (self.x_ND[rows].to(self.precise) @ self.mean_weight_D + self.mean_bias)[:, None]
+        smooth_R1 = (1 - self.smoothing) * nll_R1 + self.smoothing * (normaliser_R1 - mean_R1)
+        return torch.where(self.valid_N1[rows], smooth_R1, 0.0).sum()
+
+    def _add_gradient(self, rows: slice, p_RV: Tensor) -> None:
+        """(p − (1 − ε)·onehot), row by row; the probabilities are overwritten."""
+        gold_R1 = self.gold_N[rows, None]
+        less = p_RV.new_full((len(p_RV), 1), -(1 - self.smoothing))
+        by_logit_RV = p_RV.scatter_add_(1, gold_R1, less).to(self.x_ND.dtype)
+        valid_R1 = self.valid_N1[rows]
+        self.dx_ND[rows] = (by_logit_RV @ self.weight_VD) * valid_R1
+        kept_RD = self.x_ND[rows] * valid_R1
+        if self.dweight_VD.dtype == by_logit_RV.dtype:
+            self.dweight_VD.addmm_(by_logit_RV.t(), kept_RD)
+        else:
+            self.dweight_VD += by_logit_RV.t() @ kept_RD
+        self.dbias_V += valid_R1.to(by_logit_RV.dtype).squeeze(1) @ by_logit_RV
+
+    def _add_even_gradient(self) -> None:
+        """−ε/V on every logit of every token that counts."""
+        share, valid_N1 = self.smoothing / len(self.weight_VD), self.valid_N1
+        self.dx_ND -= (self.smoothing * self.mean_weight_D * valid_N1).to(self.dx_ND.dtype)
+        self.dweight_VD -= (share * (self.x_ND.to(self.precise) * valid_N1).sum(0)).to(self.dweight_VD.dtype)
+        self.dbias_V -= share * valid_N1.sum().to(self.dbias_V.dtype)
