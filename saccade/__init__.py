@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from saccade.api import Model, TrainedRun, load, recipe, train, training
+    from saccade.api import Model, TrainedRun, load, recipe, train, training, verify
     from saccade.errors import SaccadeError, UsageError
     from saccade.recipe import Recipe
 
@@ -21,6 +21,7 @@ __all__ = [
     "recipe",
     "train",
     "training",
+    "verify",
 ]
 
 _HOME = {"Recipe": "saccade.recipe", "SaccadeError": "saccade.errors", "UsageError": "saccade.errors"}

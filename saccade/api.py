@@ -14,6 +14,7 @@ from saccade.device import pick_device
 from saccade.errors import UsageError
 from saccade.evaluate import METRICS, Evaluation, MetricName, Scored, decoded_metrics, evaluate, score
 from saccade.inspect.attention import attention_trace
+from saccade.integrity import Verified, verify_run
 from saccade.recipe import Recipe, load_recipe
 from saccade.train.events import Event, Finished
 from saccade.train.run import run as run_job
@@ -124,6 +125,11 @@ def load(path: PathLike, device: str = "auto") -> Model:
     return Model(checkpoint.load(Path(path), pick_device(device)))
 
 
+def verify(path: PathLike) -> Verified:
+    """Which files of a run folder are as they were saved, which are damaged, and which are missing."""
+    return verify_run(Path(path))
+
+
 def recipe(name_or_path: PathLike, *settings: str) -> Recipe:
     """A recipe file, or one that comes with Saccade, with `dotted.name=value` settings applied."""
     return load_recipe(os.fspath(name_or_path), settings)[0]
@@ -152,15 +158,17 @@ def train(
     overwrite: bool = False,
     device: str = "auto",
     base: PathLike | None = None,
+    profile: bool = False,
     on_event: Callable[[Event], None] | None = None,
 ) -> TrainedRun:
     """Train a recipe to its end into the folder `out`; `on_event` hears of everything on the way.
 
     Without `out` the folder is runs/ and the recipe's name, or its models' where it has none.
     `base` is where relative paths in the recipe are seen from: the recipe's own folder, or the working directory.
+    `profile` tells where the time went, by an event `Profiled` at the end.
     """
     finished: Finished | None = None
-    for event in training(what, out, resume=resume, overwrite=overwrite, device=device, base=base):
+    for event in training(what, out, resume=resume, overwrite=overwrite, device=device, base=base, profile=profile):
         if on_event is not None:
             on_event(event)
         if isinstance(event, Finished):
@@ -178,6 +186,7 @@ def training(
     device: str = "auto",
     base: PathLike | None = None,
     stop: Callable[[], bool] = lambda: False,
+    profile: bool = False,
 ) -> Iterator[Event]:
     """As `train`, one event at a time; it goes on when the next one is asked for. `stop` ends it after an update."""
     if isinstance(what, Recipe):
@@ -188,7 +197,8 @@ def training(
     path = Path(out) if out is not None else Path("runs") / _name(what)
     folder = _reopened(path, chosen) if resume else RunFolder.create(path, overwrite=overwrite)
     job = chosen.job(Path(base) if base is not None else folder_of_recipe)
-    yield from run_job(job, folder, device=on, stop=stop, decoded=partial(decoded_metrics, device=on))
+    measured = partial(decoded_metrics, device=on)
+    yield from run_job(job, folder, device=on, stop=stop, decoded=measured, profile=profile)
 
 
 def _name(what: Recipe | PathLike) -> str:
@@ -200,6 +210,7 @@ def _name(what: Recipe | PathLike) -> str:
 def _reopened(path: Path, chosen: Recipe) -> RunFolder:
     if not (path / checkpoint.RECIPE).is_file():
         raise UsageError(f"{path}: there is no run to resume. Leave out --resume to begin one.")
+    RunFolder(path).verify_recipe()
     saved = config.parse(Recipe, config.read(path / checkpoint.RECIPE), str(path / checkpoint.RECIPE))
     changed = config.difference(config.plain(saved), config.plain(chosen))
     fixed: dict[str, tuple[Any, Any]] = {name: two for name, two in changed.items() if name not in FREE_TO_CHANGE}

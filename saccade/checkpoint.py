@@ -8,22 +8,36 @@ A folder appears by a rename when every file in it is written, flushed and read 
 """
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from saccade.config import parse
+from saccade.config import flatten, parse, plain
+from saccade.disk import (
+    MANIFEST,
+    TEMPORARY,
+    checksum,
+    flushed_checksum,
+    read_manifest,
+    read_sealed_json,
+    sync_folder,
+    to_json,
+    verify,
+    verify_against,
+    verify_sealed,
+    write_file,
+    write_flushed,
+)
+from saccade.disk import read_json as read_json
+from saccade.disk import read_tensors as read_tensors
 from saccade.errors import SaccadeError, UsageError
 from saccade.models.build import build_translator
 from saccade.models.translator import Translator, TranslatorConfig
@@ -36,12 +50,11 @@ except ImportError:  # not on Windows, where a run folder is not locked
     fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
-MODEL, CONFIG, MANIFEST, RECIPE = "model.safetensors", "config.json", "manifest.json", "train.yaml"
+MODEL, CONFIG, RECIPE = "model.safetensors", "config.json", "train.yaml"
 METRICS, ENVIRONMENT, CARD = "metrics.jsonl", "environment.json", "README.md"
 OPTIMIZER, STATE = "optimizer.safetensors", "state.json"
-TEMPORARY = ".tmp-"
-ATTEMPTS = 3
-"""How often a folder is looked at anew that somebody else is just writing to."""
+ASIDE = ".old-"
+"""Before the name of a checkpoint that waits until the one in its place is there."""
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -51,60 +64,21 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def restore_model(model: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:
     wanted = dict(model.named_parameters())
-    if wanted.keys() != tensors.keys():
-        missing, extra = sorted(wanted.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
-        raise SaccadeError(f"{origin}: is not of this model: missing {missing[:3]}, unknown {extra[:3]}.")
+    _check_fit(wanted, tensors, origin)
     with torch.no_grad():
         for name, parameter in wanted.items():
-            if parameter.shape != tensors[name].shape:
-                raise SaccadeError(
-                    f"{origin}: {name} has shape {tuple(tensors[name].shape)}, the model {tuple(parameter.shape)}."
-                )
             parameter.copy_(tensors[name])
 
 
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _write(path: Path, content: bytes) -> str:
-    """Write, flush to the disk, read back; the checksum."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    expected = hashlib.sha256(content).hexdigest()
-    if _checksum(path) != expected:
-        raise SaccadeError(f"{path}: reads back other than it was written; the disk cannot be trusted.")
-    return expected
-
-
-def write_file(path: Path, content: str | bytes) -> str:
-    """Put a whole file in the place of an older one, or leave the older one as it was; the checksum."""
-    temporary = path.with_name(TEMPORARY + path.name)
-    try:
-        checksum = _write(temporary, content.encode() if isinstance(content, str) else content)
-        temporary.replace(path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise SaccadeError(
-            f"{path}: cannot be written: {error.strerror or error}. What was there before is intact."
-        ) from None
-    return checksum
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def to_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+def _check_fit(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor], origin: str) -> None:
+    if wanted.keys() != tensors.keys():
+        missing, extra = sorted(wanted.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
+        raise SaccadeError(f"{origin}: is not of this model: missing {missing[:3]}, unknown {extra[:3]}.")
+    for name, parameter in wanted.items():
+        if parameter.shape != tensors[name].shape:
+            raise SaccadeError(
+                f"{origin}: {name} has shape {tuple(tensors[name].shape)}, the model {tuple(parameter.shape)}."
+            )
 
 
 @dataclass(frozen=True)
@@ -119,58 +93,6 @@ class Checkpoint:
         return read_tensors(self.path / f"{name}.safetensors")
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_tensors(path.read_bytes())
-    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:  # KeyError: a type torch lacks
-        raise SaccadeError(f"{path}: cannot be read: {error}.") from None
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise SaccadeError(f"{path}: cannot be read: {error}.") from None
-    if not isinstance(value, dict):
-        raise SaccadeError(f"{path}: holds no JSON object.")
-    return value
-
-
-def read_manifest(folder: Path) -> dict[str, list[str]]:
-    """File name → the checksums it may have. A manifest in other bytes than it was written in is refused."""
-    path = folder / MANIFEST
-    manifest = read_json(path)
-    if to_json(manifest).encode() != path.read_bytes() or not all(isinstance(each, list) for each in manifest.values()):
-        raise SaccadeError(f"{path}: is not the file that was saved.")
-    return manifest
-
-
-def verify(folder: Path, needed: Collection[str]) -> None:
-    """Every file the manifest names is there, bit for bit, and it names those needed; else an error that says which.
-
-    A training may publish meanwhile: as long as the manifest changes under our eyes, we look again.
-    """
-    for attempts_left in reversed(range(ATTEMPTS)):
-        manifest = read_manifest(folder)
-        try:
-            return _verify(folder, manifest, needed)
-        except SaccadeError:
-            if not attempts_left or read_manifest(folder) == manifest:
-                raise
-
-
-def _verify(folder: Path, manifest: Mapping[str, list[str]], needed: Collection[str]) -> None:
-    for name in needed:
-        if name not in manifest:
-            raise SaccadeError(f"{folder / name}: is not in {MANIFEST}, so nobody can say whether it is whole.")
-    for name, checksums in manifest.items():
-        path = folder / name
-        if Path(name).name != name or not path.is_file():
-            raise SaccadeError(f"{path}: is missing, though {MANIFEST} names it.")
-        if _checksum(path) not in checksums:
-            raise SaccadeError(f"{path}: is not the file that was saved (its checksum differs).")
-
-
 def is_run(path: Path) -> bool:
     """A recipe of one's own may be called train.yaml, too: where the data lie must not be taken for a run."""
     return (path / RECIPE).is_file() and (path / "checkpoints").is_dir()
@@ -178,7 +100,7 @@ def is_run(path: Path) -> bool:
 
 def recorded_base(path: Path) -> Path:
     """Where a run's relative paths were seen from when it began; here, where that place is not known or gone."""
-    noted = read_json(path / ENVIRONMENT).get("base") if (path / ENVIRONMENT).is_file() else None
+    noted = read_sealed_json(path / ENVIRONMENT).get("base") if (path / ENVIRONMENT).is_file() else None
     return Path(noted) if isinstance(noted, str) and Path(noted).is_dir() else Path.cwd()
 
 
@@ -268,7 +190,7 @@ class RunFolder:
         manifest = {CONFIG: [hashlib.sha256(content).hexdigest()]}
         for path in (self.path / SOURCE_FILE, self.path / TARGET_FILE):
             if path.exists():
-                manifest[path.name] = [_flushed_checksum(path)]
+                manifest[path.name] = [flushed_checksum(path)]
         write_file(self.path / MANIFEST, to_json(manifest))
         write_file(self.path / CONFIG, content)
         shutil.rmtree(self.replaced, ignore_errors=True)
@@ -283,35 +205,48 @@ class RunFolder:
         if not (self.path / MODEL).exists():
             manifest.pop(MODEL, None)  # a run killed while it published its first model had only announced it
         there = [name for name in (TARGET_FILE, MODEL) if (self.path / name).exists()]
-        _verify(self.path, manifest, (CONFIG, SOURCE_FILE, *there))
+        verify_against(self.path, manifest, (CONFIG, SOURCE_FILE, *there))
+
+    def verify_recipe(self) -> None:
+        """The recipe is the one that was saved: one changed digit of a rate would be another training."""
+        verify_sealed(self.path / RECIPE)
 
     def clean(self) -> None:
-        """Remove what a killed save left half done."""
+        """Remove what a killed save left half done, and bring back a checkpoint that was about to be replaced."""
+        for aside in self.checkpoints.glob(f"{ASIDE}step-*"):
+            final = self.checkpoints / aside.name.removeprefix(ASIDE)
+            _remove(aside) if final.exists() else aside.rename(final)
         for folder in (self.path, self.checkpoints):
             for left in folder.glob(TEMPORARY + "*"):
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
+                _remove(left)
 
     def save_checkpoint(
         self, update: int, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], state: Mapping[str, Any]
     ) -> Path:
-        final, temporary = self.checkpoints / f"step-{update}", self.checkpoints / f"{TEMPORARY}step-{update}"
+        """A whole `step-N` folder in its place, or an error and everything as it was."""
+        final, temporary, aside = (self.checkpoints / f"{front}step-{update}" for front in ("", TEMPORARY, ASIDE))
         try:
             if temporary.exists():
                 shutil.rmtree(temporary)
             temporary.mkdir(parents=True)
             sums = {
-                MODEL: _write(temporary / MODEL, save_tensors(_on_cpu(model), {"format": "pt"})),
-                OPTIMIZER: _write(temporary / OPTIMIZER, save_tensors(_on_cpu(optimizer), {"format": "pt"})),
-                STATE: _write(temporary / STATE, to_json(state).encode()),
+                MODEL: write_flushed(temporary / MODEL, save_tensors(_on_cpu(model), {"format": "pt"})),
+                OPTIMIZER: write_flushed(temporary / OPTIMIZER, save_tensors(_on_cpu(optimizer), {"format": "pt"})),
+                STATE: write_flushed(temporary / STATE, to_json(state).encode()),
             }
-            manifest = {name: [checksum] for name, checksum in sums.items()}
-            _write(temporary / MANIFEST, to_json(manifest).encode())
-            _sync_folder(temporary)
-            if final.exists():
-                shutil.rmtree(final)
+            manifest = {name: [each] for name, each in sums.items()}
+            write_flushed(temporary / MANIFEST, to_json(manifest).encode())
+            sync_folder(temporary)
+            if final.exists():  # it may be the only one: it goes when the new one is there
+                shutil.rmtree(aside, ignore_errors=True)
+                final.rename(aside)
             temporary.rename(final)
-            _sync_folder(self.checkpoints)
+            sync_folder(self.checkpoints)
+            shutil.rmtree(aside, ignore_errors=True)
         except OSError as error:
+            if aside.exists() and not final.exists():
+                with suppress(OSError):  # `clean` brings it back where we cannot
+                    aside.rename(final)
             shutil.rmtree(temporary, ignore_errors=True)
             raise SaccadeError(
                 f"{final}: the checkpoint cannot be written: {error.strerror or error}. Earlier ones are intact; "
@@ -332,7 +267,8 @@ class RunFolder:
         """Remove all but the last `keep` checkpoints and those to be spared."""
         for path in self.steps()[:-keep]:
             if path not in spare:
-                shutil.rmtree(path, ignore_errors=True)  # a checkpoint too many is no reason to end a training
+                with suppress(OSError):  # a checkpoint too many is no reason to end a training
+                    _remove(path.rename(path.with_name(TEMPORARY + path.name)))  # never half of one under its name
 
     def latest(self) -> tuple[Checkpoint | None, list[str]]:
         """The newest checkpoint that is whole, and a remark for each newer one that is not."""
@@ -356,13 +292,18 @@ class RunFolder:
         at every moment in between the folder loads.
         """
         content = save_tensors(_on_cpu(model), {"format": "pt"})
-        checksum = hashlib.sha256(content).hexdigest()
+        new = hashlib.sha256(content).hexdigest()
         manifest = read_manifest(self.path)
-        there = _checksum(self.path / MODEL) if (self.path / MODEL).exists() else None
-        before = [known for known in manifest.pop(MODEL, []) if known == there and known != checksum]
-        write_file(self.path / MANIFEST, to_json(manifest | {MODEL: [*before, checksum]}))
+        there = checksum(self.path / MODEL) if (self.path / MODEL).exists() else None
+        before = [known for known in manifest.pop(MODEL, []) if known == there and known != new]
+        write_file(self.path / MANIFEST, to_json(manifest | {MODEL: [*before, new]}))
         write_file(self.path / MODEL, content)
-        write_file(self.path / MANIFEST, to_json(manifest | {MODEL: [checksum]}))
+        write_file(self.path / MANIFEST, to_json(manifest | {MODEL: [new]}))
+
+
+def _remove(path: Path) -> None:
+    """A file, a folder, or a link to either, which leaves what it leads to."""
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def _is_bare(path: Path) -> bool:
@@ -372,12 +313,6 @@ def _is_bare(path: Path) -> bool:
 
 def _is_empty_checkpoints(path: Path) -> bool:
     return path.name == "checkpoints" and path.is_dir() and not any(path.iterdir())
-
-
-def _flushed_checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-    return _checksum(path)
 
 
 def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -414,8 +349,28 @@ def load(path: Path, device: torch.device) -> Loaded:
     config = read_json(path / CONFIG)
     if config.get("format") != FORMAT:
         raise UsageError(f"{path / CONFIG}: format {config.get('format')!r} is not one this version reads ({FORMAT}).")
+    if not isinstance(config.get("decode"), dict) or not isinstance(config.get("model") or {}, dict):
+        raise SaccadeError(f"{path / CONFIG}: is not as a training writes it: model and decode must be sections.")
     text = TextPair.load(path)
     settings = parse(TranslatorConfig, config.get("model") or {}, f"{path / CONFIG}: model")
+    tensors = read_tensors(path / MODEL)
+    _check_size(settings, text, tensors, path)
     model = build_translator(settings, text.source.size, text.target.size)
-    restore_model(model, read_tensors(path / MODEL), str(path / MODEL))
+    restore_model(model, tensors, str(path / MODEL))
     return Loaded(model.to(device).eval(), text, config, path, device)
+
+
+def _check_size(settings: TranslatorConfig, text: TextPair, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """A model is built only where its weights are at hand: a few characters in a file must not fill the memory."""
+    for name, value in flatten(plain(settings)).items():
+        if name.endswith(".layers") and value > len(tensors):
+            raise SaccadeError(
+                f"{path / CONFIG}: model.{name} is {value}; {path / MODEL} holds {len(tensors)} tensors."
+            )
+    try:
+        with torch.device("meta"):  # shapes alone
+            shapes = build_translator(settings, text.source.size, text.target.size)
+    except (RuntimeError, TypeError, OverflowError) as error:  # sizes beyond what can be counted
+        told = str(error).partition("\n")[0]
+        raise SaccadeError(f"{path / CONFIG}: no such model can be built: {told}.") from None
+    _check_fit(dict(shapes.named_parameters()), tensors, str(path / MODEL))

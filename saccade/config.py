@@ -176,7 +176,10 @@ def _place(section: type[Section], location: Sequence[str | int]) -> tuple[list[
     path: list[str] = []
     owner, owner_name = section, "the recipe"
     options: dict[str, type[Section]] = {}
+    value_is_next = False
     for part in location:
+        if value_is_next and isinstance(part, str):  # pydantic names the tried type of a value as a step of its own
+            continue
         if part in options:  # pydantic names the chosen kind as a step of its own
             owner, options = options[str(part)], {}
             continue
@@ -185,6 +188,7 @@ def _place(section: type[Section], location: Sequence[str | int]) -> tuple[list[
         if field is None:
             continue
         inner = list(_sections_in(field.annotation))
+        value_is_next = not inner
         options = {kind: each for each in inner for kind in _kinds(each)}
         if len(inner) == 1:
             owner = inner[0]

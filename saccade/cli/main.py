@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from saccade.cli import data, demo, doctor, explain, look, recipes, scores, train, translate
+from saccade.cli import data, demo, doctor, explain, look, recipes, scores, train, translate, verify
 from saccade.cli.streams import speak_utf8, tell
 from saccade.errors import SaccadeError
 
@@ -135,6 +135,7 @@ _add(
 )
 _add(app, "settings", recipes.settings, "saccade settings", "saccade settings model.decoder")
 _add(app, "info", look.info, "saccade info", "saccade info runs/dates --json")
+_add(app, "verify", verify.verify, "saccade verify runs/dates", "saccade verify runs/dates -f json")
 _add(app, "doctor", doctor.doctor, "saccade doctor", "saccade doctor --device cpu")
 _add(runs_app, "list", look.list_runs, "saccade runs list", "saccade runs list runs --json")
 _add(data_app, "check", data.check, "saccade data check train.yaml", "saccade data check train.yaml --trim --json")

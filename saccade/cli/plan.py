@@ -70,13 +70,14 @@ def parameters(recipe: Recipe, source: int, target: int) -> int:
 
 
 def optimizer_floats(recipe: Recipe) -> int:
-    """Numbers that the optimiser remembers of each weight."""
+    """Numbers that are remembered of each weight beside it, at most: the optimiser's, and the moving average."""
+    averaged = 0 if recipe.train.ema is None else 1
     optimizer = recipe.train.optimizer
     match optimizer.kind:
-        case "adam" | "adamw":
-            return 2
+        case "adam" | "adamw" | "muon":
+            return averaged + 2
         case "sgd":
-            return 1 if optimizer.momentum else 0
+            return averaged + (1 if optimizer.momentum else 0)
 
 
 def tell_writes(recipe: Recipe, out: Path, *, checkpoint: int, resume: bool, overwrite: bool) -> None:

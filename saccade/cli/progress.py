@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
     from rich.live import Live
 
-    from saccade.train.events import Event, Logged, Prepared, Validated
+    from saccade.train.events import Event, Logged, Prepared, Shrunk, Validated
 
 
 class Display(Protocol):
@@ -53,9 +53,11 @@ class _Lines(_Quiet):
         self.reader_left = False
 
     def show(self, event: "Event") -> None:
-        from saccade.train.events import Logged, Prepared, Validated
+        from saccade.train.events import Logged, Prepared, Shrunk, Validated
 
         match event:
+            case Shrunk():
+                self.note(shrunk(event))
             case Prepared():
                 self.updates = event.updates
                 for line in opening(event):
@@ -106,9 +108,11 @@ class _Block(_Quiet):
             self.console.print(text, markup=False)
 
     def show(self, event: "Event") -> None:
-        from saccade.train.events import Logged, Prepared, Validated
+        from saccade.train.events import Logged, Prepared, Shrunk, Validated
 
         match event:
+            case Shrunk():
+                self.note(shrunk(event))
             case Prepared():
                 self.prepared = event
                 self.logged = self.first = self.validated = self.best = None  # another training may have been shown
@@ -161,7 +165,15 @@ def opening(event: "Prepared") -> list[str]:
 
 def logged(event: "Logged") -> str:
     speed = f"{amount(event.tokens_per_second)} tokens/s"
-    return f"loss {event.loss:.3f}  {speed}  gradient {event.gradient_norm:.2f}  rate {event.rate:.1e}"
+    skipped = f"  {event.skipped} skipped: not finite" if event.skipped else ""
+    return f"loss {event.loss:.3f}  {speed}  gradient {event.gradient_norm:.2f}  rate {event.rate:.1e}{skipped}"
+
+
+def shrunk(event: "Shrunk") -> str:
+    return (
+        f"memory ran out at update {event.update}: batches are worked off in pieces of at most {event.fits:,} "
+        "rows × longest side from here on; the tokens of an update stay the same"
+    )
 
 
 def validated(event: "Validated") -> str:

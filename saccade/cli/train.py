@@ -16,7 +16,7 @@ from saccade.errors import UsageError
 
 if TYPE_CHECKING:
     from saccade.recipe import Recipe
-    from saccade.train.events import Finished
+    from saccade.train.events import Finished, Profiled
 
 RESOLVED = "train.yaml"
 _SHORT = 48
@@ -56,6 +56,7 @@ def train(
         typer.Option(help="Stop after this much training, resumed time included; sets train.minutes.", min=0),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be trained; write nothing.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Tell at the end where the time went.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result and errors.")] = False,
 ) -> None:
     """Train a recipe into a run folder.
@@ -76,7 +77,7 @@ def train(
         return
     if not resume:
         _check_before(order, overwrite=overwrite)
-    _run(order, resume=resume, overwrite=overwrite, device=device, quiet=quiet)
+    _run(order, resume=resume, overwrite=overwrite, device=device, quiet=quiet, profile=profile)
 
 
 def _order(name: str | None, settings: tuple[str, ...], out: Path | None, *, resume: bool) -> Order:
@@ -110,10 +111,11 @@ def _check_before(order: Order, *, overwrite: bool) -> None:
     first_pairs(order.recipe, order.base)
 
 
-def _run(order: Order, *, resume: bool, overwrite: bool, device: str, quiet: bool) -> None:
+def _run(order: Order, *, resume: bool, overwrite: bool, device: str, quiet: bool, profile: bool) -> None:
     from saccade.api import training
-    from saccade.train.events import Finished, Prepared
+    from saccade.train.events import Finished, Prepared, Profiled
 
+    profiled: Profiled | None = None
     finished: Finished | None = None
     parameters = 0
     limit = order.recipe.train.minutes
@@ -128,11 +130,14 @@ def _run(order: Order, *, resume: bool, overwrite: bool, device: str, quiet: boo
                     device=device,
                     base=order.base,
                     stop=stopping.asked,
+                    profile=profile,
                 ):
                     stopping.armed = True
                     screen.show(event)
                     if isinstance(event, Prepared):
                         parameters = event.parameters
+                    if isinstance(event, Profiled):
+                        profiled = event
                     if isinstance(event, Finished):
                         finished = event
         except KeyboardInterrupt:
@@ -142,9 +147,27 @@ def _run(order: Order, *, resume: bool, overwrite: bool, device: str, quiet: boo
                 say(f"next: saccade train {shlex.quote(str(order.out))} --resume")
             raise typer.Exit(stopping.exit_code) from None
     assert finished is not None
+    if profiled is not None:
+        for line in profile_lines(profiled):
+            say(line)
     _tell_result(order, finished, parameters)
     if finished.reason == "interrupted":
         raise typer.Exit(stopping.exit_code)
+
+
+def profile_lines(found: "Profiled") -> list[str]:
+    """Seconds an update and share of each part, then speed and utilisation."""
+    rows = [
+        f"{name:<10}{1000 * seconds / found.updates:>10,.1f} ms{seconds / found.seconds:>7.1%}"
+        for name, seconds in found.parts.items()
+    ]
+    speed = found.tokens / found.seconds
+    return [
+        f"{'part':<10}{'an update':>13}{'share':>7}",
+        *rows,
+        f"{speed:,.0f} target tokens/s · {found.flops_per_token / 1e6:,.1f} MFLOP a token · "
+        f"{found.utilisation:.0%} of the {found.peak / 1e9:,.0f} GFLOP/s of a large matrix product here",
+    ]
 
 
 _REASONS = {"minutes": "time is up", "patience": "no new best for a while", "interrupted": "interrupted"}

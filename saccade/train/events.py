@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
-StopReason = Literal["updates", "minutes", "patience", "interrupted"]
+StopReason = Literal["updates", "minutes", "patience", "interrupted", "not finite"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Updated:
     tokens: int
     gradient_norm: Tensor
     rate: float
+    not_finite: Tensor
+    """Whether the update was skipped because its loss or gradient was not finite."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Logged:
     tokens_per_second: float
     """Target tokens, padding not counted."""
     seconds: float
+    skipped: int = 0
+    """How many of the updates were skipped; they are not part of the means, which are NaN where all were."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,14 @@ class Validated:
     best: bool
     averaged: int = 0
     """Of how many checkpoints this is the mean; 0: the model as it stands."""
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """Memory ran out: from here on batches are worked off in pieces of at most so many rows × longest side."""
+
+    update: int
+    fits: int
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,26 @@ class SaveDue:
 class Saved:
     update: int
     path: Path
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """Where the time of the updates went."""
+
+    updates: int
+    tokens: int
+    """Target tokens, padding not counted."""
+    seconds: float
+    parts: dict[str, float]
+    """Seconds by part: data, forward, backward, optimizer, waiting."""
+    flops_per_token: float
+    """Floating-point operations of the model's matrix products, forward and backward, for one target token."""
+    peak: float
+    """Operations a second of a large product, measured here."""
+
+    @property
+    def utilisation(self) -> float:
+        return self.flops_per_token * self.tokens / self.seconds / self.peak
 
 
 @dataclass(frozen=True)
@@ -91,7 +123,7 @@ class Finished:
     remarks: tuple[str, ...] = field(default=())
 
 
-Event = Prepared | Logged | Validated | Saved | Finished
+Event = Prepared | Logged | Validated | Saved | Shrunk | Profiled | Finished
 """What a run tells."""
-LoopEvent = Updated | Validated | SaveDue | Stopped
+LoopEvent = Updated | Shrunk | Validated | SaveDue | Stopped
 """What the loop tells."""

@@ -1,10 +1,9 @@
 """The training loop: a generator of events. It knows no file, no text and no decoding; validation is a function."""
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,10 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from saccade.data.batching import Cursor
-from saccade.loss import cross_entropy
-from saccade.train.events import LoopEvent, SaveDue, Stopped, StopReason, Updated, Validated
-from saccade.train.optimizer import PlateauSchedule, rate_factor
-from saccade.train.settings import Precision, TrainConfig
+from saccade.models.translator import Translator
+from saccade.train.ema import MovingAverage
+from saccade.train.events import LoopEvent, SaveDue, Shrunk, Stopped, StopReason, Updated, Validated
+from saccade.train.gradient import Gradient
+from saccade.train.numerics import numerics
+from saccade.train.optimizer import set_rates, step_if_finite
+from saccade.train.profile import Profile
+from saccade.train.schedule import PlateauSchedule, rate_factor
+from saccade.train.settings import TrainConfig
 from saccade.types import Batch
 
 Stream = Iterator[tuple[Cursor, Batch]]
@@ -42,6 +46,12 @@ class Progress:
     flat: int = 0
     """Validations since the last new best or cut of the rate."""
     cuts: int = 0
+    skipped: int = 0
+    """Updates that were skipped because their gradient was not finite."""
+    skipped_in_a_row: int = 0
+    """How many of them were the last ones."""
+    fits: int | None = None
+    """Rows × longest side that a piece of a batch may have, where memory has once run out."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -51,18 +61,39 @@ class Progress:
         return Progress(**{**values, "cursor": Cursor(**values["cursor"])})
 
 
-@dataclass(frozen=True)
+class Skips:
+    """Counts updates that were skipped, on the device: nobody waits for the count until it is read."""
+
+    def __init__(self, progress: Progress, device: torch.device) -> None:
+        self.all = torch.tensor(progress.skipped, device=device)
+        self.in_a_row = torch.tensor(progress.skipped_in_a_row, device=device)
+
+    def count(self, not_finite: Tensor) -> None:
+        self.all += not_finite
+        self.in_a_row = (self.in_a_row + 1) * not_finite
+
+
 class Trainer:
     """What one training works on."""
 
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-    config: TrainConfig
-    progress: Progress
-    seed: int
-    width: int
-    """The model's width, for schedules that go by it."""
-    device: torch.device
+    def __init__(
+        self,
+        model: Translator,
+        optimizer: torch.optim.Optimizer,
+        config: TrainConfig,
+        progress: Progress,
+        *,
+        seed: int,
+        width: int,
+        device: torch.device,
+        average: MovingAverage | None = None,
+        profile: Profile | None = None,
+    ) -> None:
+        """`width` is the model's, for schedules that go by it."""
+        self.model, self.optimizer, self.config, self.progress = model, optimizer, config, progress
+        self.width, self.device, self.average, self.profile = width, device, average, profile
+        self.gradient = Gradient(model, device, config.precision, config.smoothing, seed, progress.fits, profile)
+        self.skips = Skips(progress, device)
 
     def run(self, stream: Stream, validate: Validate, stop: Callable[[], bool]) -> Iterator[LoopEvent]:
         """Update until a reason to stop; `stop` is asked between updates."""
@@ -73,17 +104,40 @@ class Trainer:
             if reason is not None:
                 yield Stopped(reason, progress.update)
                 return
-            with numerics(config.precision, self.device):
-                updated = self._update(stream)
+            updated = self._profiled_update(stream)
+            yield from self._shrunk()
             progress.seconds = clock.seconds
-            yield updated
             last = progress.update >= config.updates or self._out_of_time()
-            if last or progress.update % config.validate_every == 0:
+            validates = last or progress.update % config.validate_every == 0
+            saves = last or progress.update % config.saves_every == 0
+            if validates or saves or progress.update % config.log_every == 0:
+                self._read_skips()
+            yield updated
+            if validates:
                 yield self._validated(validate)
                 progress.seconds = clock.seconds
-            if last or progress.update % config.saves_every == 0:
+            if saves:
                 # The clock is not read again before the next update: the last update is always a validated one.
                 yield SaveDue(progress.update)
+
+    def _profiled_update(self, stream: Stream) -> Updated:
+        numbers = numerics(self.config.precision, self.device, deterministic=self.config.deterministic)
+        if self.profile is None:
+            with numbers:
+                return self._update(stream)
+        with numbers, self.profile.update():
+            updated = self._update(stream)
+        self.profile.tokens += updated.tokens
+        return updated
+
+    def _shrunk(self) -> Iterator[Shrunk]:
+        if self.gradient.fits != self.progress.fits:
+            self.progress.fits = self.gradient.fits
+            yield Shrunk(self.progress.update, self.gradient.fits or 0)
+
+    def _read_skips(self) -> None:
+        self.progress.skipped = int(self.skips.all)
+        self.progress.skipped_in_a_row = int(self.skips.in_a_row)
 
     def _out_of_time(self) -> bool:
         return self.config.minutes is not None and self.progress.seconds >= 60 * self.config.minutes
@@ -93,46 +147,42 @@ class Trainer:
             return "updates"
         if self._out_of_time():
             return "minutes"
+        if self.progress.skipped_in_a_row >= self.config.skip_limit:
+            return "not finite"
         if self.config.patience is not None and self.progress.stale >= self.config.patience:
             return "patience"
         return "interrupted" if stop() else None
 
     def _update(self, stream: Stream) -> Updated:
         progress, config = self.progress, self.config
-        steps = [next(stream) for _ in range(config.accumulate)]
-        epoch = progress.cursor.epoch
-        update = progress.update + 1
-        rate = self._set_rate(update)
+        with self._part("data"):
+            steps = [next(stream) for _ in range(config.accumulate)]
+        epoch, update = progress.cursor.epoch, progress.update + 1
+        factor = rate_factor(config.schedule, update, updates=config.updates, width=self.width, cuts=progress.cuts)
+        set_rates(self.optimizer, factor)
         tokens = sum(int(batch.target.layout.lengths_B.sum()) for _, batch in steps)
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
-        nll = torch.zeros((), device=self.device)
-        for micro, (_, batch) in enumerate(steps):
-            nll = nll + self._accumulate(batch, tokens, key=(self.seed, update, micro))
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip or float("inf"))
-        self.optimizer.step()
+        nll = self.gradient.accumulate([batch for _, batch in steps], update)
+        with self._part("optimizer"):
+            norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip or float("inf"))
+            not_finite = self._step(update, norm + 0.0 * nll)
         progress.update = update
         progress.cursor = steps[-1][0]
         progress.tokens += tokens
-        return Updated(update, epoch, nll, tokens, norm, rate)
+        return Updated(update, epoch, nll, tokens, norm, config.optimizer.rate * factor, not_finite)
 
-    def _accumulate(self, batch: Batch, tokens: int, key: tuple[int, ...]) -> Tensor:
-        """Add one micro-batch's share of the gradient; the loss is divided by all tokens of the update."""
-        seed_everything(*key)
-        on_device = batch.to(self.device)
-        with autocast(self.config.precision, self.device):
-            logits_BTV = self.model(on_device)
-        loss = cross_entropy(logits_BTV, on_device.target, self.config.smoothing)
-        torch.autograd.backward(loss.total / tokens)
-        return loss.nll.detach()
+    def _step(self, update: int, sign: Tensor) -> Tensor:
+        """Move the weights, unless something was not finite; whether it was, told on the device."""
+        not_finite = ~sign.isfinite()
+        step_if_finite(self.optimizer, not_finite)
+        self.skips.count(not_finite)
+        if self.average is not None:
+            self.average.update(self.model, update, not_finite)
+        return not_finite
 
-    def _set_rate(self, update: int) -> float:
-        config = self.config
-        factor = rate_factor(config.schedule, update, updates=config.updates, width=self.width, cuts=self.progress.cuts)
-        rate = config.optimizer.rate * factor
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        return rate
+    def _part(self, name: str) -> AbstractContextManager[None]:
+        return nullcontext() if self.profile is None else self.profile.part(name)
 
     def _validated(self, validate: Validate) -> Validated:
         progress, config = self.progress, self.config
@@ -167,50 +217,3 @@ class _Clock:
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.began
-
-
-def seed_everything(*key: int) -> None:
-    """Key every generator by what is about to be computed, so that nothing depends on what was computed before."""
-    digest = hashlib.blake2b(",".join(map(str, key)).encode(), digest_size=8).digest()
-    seed = int.from_bytes(digest, "little") >> 1
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed would note a stack trace for a GPU that is not there
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.manual_seed_all(seed)
-
-
-def autocast(precision: Precision, device: torch.device) -> torch.autocast:
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
-
-
-@contextmanager
-def numerics(precision: Precision, device: torch.device) -> Iterator[None]:
-    """While entered, float32 products are as precise as asked for, and numbers next to zero are zero.
-
-    These are settings of the whole process: they are put back, so that others in it compute as before.
-    """
-    products, tf32, flushes = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32, _flushes()
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    if device.type == "cuda":
-        torch.backends.cudnn.allow_tf32 = precision == "tf32"
-    torch.set_flush_denormal(True)  # sums of vanishing gradients would slow a CPU a hundredfold
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(products)
-        if device.type == "cuda":
-            torch.backends.cudnn.allow_tf32 = tf32
-        torch.set_flush_denormal(flushes)
-
-
-def _flushes() -> bool:
-    """Whether the processor takes the smallest numbers for zero; torch can set that, but not tell it."""
-    return math.ulp(0.0) + 0.0 == 0.0
-
-
-def fingerprint(model: nn.Module) -> str:
-    """A checksum of every weight, bit for bit."""
-    total = hashlib.sha256()
-    for name, parameter in model.named_parameters():
-        total.update(name.encode())
-        total.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return total.hexdigest()

@@ -1,17 +1,23 @@
-"""How weights move along their gradients, and how large the steps are over time."""
+"""How weights move along their gradients.
 
-import math
-from typing import Annotated, Literal
+No step waits for the device: whether a gradient is finite is told by a tensor, and a step that must not happen is
+taken back there.
+"""
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from saccade.config import Section
+from saccade.errors import UsageError
 
 Rate = Annotated[float, Field(gt=0.0)]
 Decay = Annotated[float, Field(ge=0.0)]
 Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
+Epsilon = Annotated[float, Field(gt=0.0)]
 
 
 class AdamConfig(Section):
@@ -21,7 +27,7 @@ class AdamConfig(Section):
     """Learning rate, before the schedule."""
     betas: tuple[Beta, Beta] = (0.9, 0.98)
     """Decay of the running mean and of the running square of the gradient."""
-    epsilon: Annotated[float, Field(gt=0.0)] = 1e-9
+    epsilon: Epsilon = 1e-9
     """Added to the root of the running square."""
     decay: Decay = 0.0
     """Weight decay, on matrices alone: never on biases and norms."""
@@ -38,22 +44,165 @@ class SgdConfig(Section):
     """Weight decay, on matrices alone: never on biases and norms."""
 
 
-OptimizerConfig = Annotated[AdamConfig | SgdConfig, Field(discriminator="kind")]
+class OtherWeights(Section):
+    """AdamW for the weights that Muon is not made for."""
+
+    rate: Rate = 1e-3
+    """Learning rate, before the schedule."""
+    betas: tuple[Beta, Beta] = (0.9, 0.98)
+    """Decay of the running mean and of the running square of the gradient."""
+    epsilon: Epsilon = 1e-9
+    """Added to the root of the running square."""
+    decay: Decay = 0.0
+    """Weight decay, on matrices alone: never on biases and norms."""
+
+
+class MuonConfig(Section):
+    kind: Literal["muon"] = "muon"
+    """Steps of equal size in all directions of a hidden matrix (Jordan et al. 2024); AdamW for all other weights."""
+    rate: Rate = 0.02
+    """Learning rate of the hidden matrices, before the schedule."""
+    momentum: Beta = 0.95
+    """Share of the running mean of the gradient that is kept."""
+    nesterov: bool = True
+    """Whether the gradient is mixed in once more after the mean was taken."""
+    decay: Decay = 0.0
+    """Weight decay of the hidden matrices, apart from the gradient."""
+    steps: Annotated[int, Field(ge=1, lt=100)] = 5
+    """Newton-Schulz iterations that make the step orthogonal."""
+    adjust: Literal["original", "match-rms-adamw"] = "original"
+    """Rate of an A×B matrix: · √max(1, A/B), or · 0.2 √max(A, B), which steps as far as AdamW (Liu et al. 2025)."""
+    others: OtherWeights = OtherWeights()
+    """AdamW for token and place vectors, the output layer, biases and norms."""
+
+
+OptimizerConfig = Annotated[AdamConfig | SgdConfig | MuonConfig, Field(discriminator="kind")]
 
 
 def make_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Optimizer:
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-    ]
+    """The optimiser of all weights that are trained; each group notes its own rate as `base_rate`."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer: torch.optim.Optimizer
     match config:
         case AdamConfig(kind="adamw"):
-            return torch.optim.AdamW(groups, config.rate, betas=config.betas, eps=config.epsilon, fused=True)
+            optimizer = _adamw(config, trained)
         case AdamConfig():
-            return torch.optim.Adam(groups, config.rate, betas=config.betas, eps=config.epsilon, fused=True)
+            groups = _decayed(trained, config.decay)
+            optimizer = torch.optim.Adam(groups, config.rate, betas=config.betas, eps=config.epsilon, fused=True)
         case SgdConfig():
-            return torch.optim.SGD(groups, config.rate, momentum=config.momentum, fused=True)
+            groups = _decayed(trained, config.decay)
+            optimizer = torch.optim.SGD(groups, config.rate, momentum=config.momentum, fused=True)
+            if config.momentum:
+                _begin_momentum(optimizer, trained)
+        case MuonConfig():
+            hidden = hidden_matrices(model)
+            chosen = {id(p) for p in hidden}
+            others = _adamw(config.others, [p for p in trained if id(p) not in chosen])
+            optimizer = MuonWithAdamW(_muon(config, hidden), others)
+    for group in optimizer.param_groups:
+        group["base_rate"] = group["lr"]
+    return optimizer
+
+
+def set_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """Every group's own rate times the schedule's factor."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["base_rate"] * factor
+
+
+def step_if_finite(optimizer: torch.optim.Optimizer, not_finite: Tensor) -> None:
+    """Step, unless the tensor (one truth value, on the weights' device) says no: then nothing changes at all.
+
+    The fused optimisers read `found_inf`, as mixed precision uses it, inside their kernels.
+    """
+    if isinstance(optimizer, MuonWithAdamW):
+        with torch.no_grad():
+            optimizer.step_if_finite(not_finite)
+        return
+    optimizer.grad_scale, optimizer.found_inf = None, not_finite.to(torch.float32)  # type: ignore[attr-defined]
+    try:
+        optimizer.step()
+    finally:
+        del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
+
+
+class MuonWithAdamW(torch.optim.Optimizer):
+    """Muon for the hidden matrices and AdamW for the rest, with one list of groups and one memory."""
+
+    def __init__(self, muon: torch.optim.Optimizer, adamw: torch.optim.Optimizer) -> None:
+        super().__init__([*muon.param_groups, *adamw.param_groups], {})
+        self._muon, self._adamw = muon, adamw
+        muon.state = adamw.state = self.state
+        _begin_momentum(muon, self._hidden())
+
+    def _hidden(self) -> list[Tensor]:
+        return [p for group in self._muon.param_groups for p in group["params"]]
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # nothing here evaluates a loss again
+        self._muon.step()
+        self._adamw.step()
+
+    def step_if_finite(self, not_finite: Tensor) -> None:
+        """Muon has no such switch: its weights and memory are kept aside, and put back where the step must not be."""
+        moved = [p for p in self._hidden() if p.grad is not None]
+        changing = [each for p in moved for each in (p, self.state[p]["momentum_buffer"])]
+        before = [each.clone() for each in changing]
+        self._muon.step()
+        undo = not_finite.to(torch.bool)
+        for now, old in zip(changing, before, strict=True):
+            torch.where(undo, old, now, out=now)
+        step_if_finite(self._adamw, not_finite)
+
+
+def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
+    """The trained matrices that map hidden vectors to hidden vectors: what Muon is made for.
+
+    Out are the tables of `nn.Embedding`, whatever layer called `output` writes the result, and all that is tied to one
+    of these; and a matrix of one row or column, which is a vector.
+    """
+    out = {
+        id(parameter)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Embedding) or name.rpartition(".")[2] == "output"
+        for parameter in module.parameters()
+    }
+    matrices = (p for p in model.parameters() if p.requires_grad and p.ndim == 2 and min(p.shape) > 1)
+    return [p for p in matrices if id(p) not in out]
+
+
+def _muon(config: MuonConfig, matrices: list[nn.Parameter]) -> torch.optim.Optimizer:
+    if not hasattr(torch.optim, "Muon"):
+        raise UsageError(
+            f"train.optimizer.kind is muon, which torch {torch.__version__} does not have. "
+            "Install a newer torch, or choose adamw."
+        )
+    return torch.optim.Muon(
+        [{"params": matrices}],  # a group, because there may be no such matrix
+        config.rate,
+        weight_decay=config.decay,
+        momentum=config.momentum,
+        nesterov=config.nesterov,
+        ns_steps=config.steps,
+        adjust_lr_fn=config.adjust.replace("-", "_"),
+    )
+
+
+def _adamw(config: AdamConfig | OtherWeights, parameters: list[nn.Parameter]) -> torch.optim.AdamW:
+    groups = _decayed(parameters, config.decay)
+    return torch.optim.AdamW(groups, config.rate, betas=config.betas, eps=config.epsilon, fused=True)
+
+
+def _decayed(parameters: list[nn.Parameter], decay: float) -> list[dict[str, Any]]:
+    return [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+
+
+def _begin_momentum(optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor]) -> None:
+    """A mean of zeros from the start: made at the first step, it would be left undefined if that step is skipped."""
+    for parameter in parameters:
+        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 def named_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
@@ -74,75 +223,3 @@ def restore_state(optimizer: torch.optim.Optimizer, model: nn.Module, saved: dic
         parameter = parameters[name]
         # Adam's step counter lives on the parameter's device when it is fused.
         optimizer.state[parameter][entry] = value.to(parameter.device)
-
-
-Warmup = Annotated[int, Field(ge=0)]
-
-
-class ConstantSchedule(Section):
-    kind: Literal["constant"] = "constant"
-    """The same rate throughout."""
-    warmup: Warmup = 0
-    """Updates over which the rate grows from zero."""
-
-
-class InverseSqrtSchedule(Section):
-    kind: Literal["inverse-sqrt"] = "inverse-sqrt"
-    """Grows to `rate` over the warm-up, then falls as 1/√update."""
-    warmup: Annotated[int, Field(ge=1)] = 1000
-    """Updates over which the rate grows from zero."""
-
-
-class NoamSchedule(Section):
-    kind: Literal["noam"] = "noam"
-    """rate · width^−½ · min(update^−½, update · warmup^−1½), as printed in Vaswani et al. (2017)."""
-    warmup: Annotated[int, Field(ge=1)] = 4000
-    """Update at which the rate is highest."""
-
-
-class CosineSchedule(Section):
-    kind: Literal["cosine"] = "cosine"
-    """Grows to `rate` over the warm-up, then falls along half a cosine until the last of `train.updates`."""
-    warmup: Warmup = 0
-    """Updates over which the rate grows from zero."""
-    floor: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """Share of `rate` that is left at the end."""
-
-
-class PlateauSchedule(Section):
-    kind: Literal["plateau"] = "plateau"
-    """Cut the rate whenever validation has stopped to improve."""
-    warmup: Warmup = 0
-    """Updates over which the rate grows from zero."""
-    factor: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
-    """What the rate is multiplied with."""
-    patience: Annotated[int, Field(ge=0)] = 2
-    """Validations without improvement that are borne before a cut."""
-
-
-ScheduleConfig = Annotated[
-    ConstantSchedule | InverseSqrtSchedule | NoamSchedule | CosineSchedule | PlateauSchedule,
-    Field(discriminator="kind"),
-]
-
-
-def rate_factor(config: ScheduleConfig, update: int, *, updates: int, width: int, cuts: int) -> float:
-    """What the learning rate is multiplied with at `update`, counted from 1. `cuts`: how often a plateau was met."""
-    match config:
-        case NoamSchedule():
-            return float(width**-0.5 * min(update**-0.5, update * config.warmup**-1.5))
-        case InverseSqrtSchedule():
-            return min(update / config.warmup, math.sqrt(config.warmup / update))
-        case ConstantSchedule():
-            return _grown(update, config.warmup)
-        case PlateauSchedule():
-            return _grown(update, config.warmup) * config.factor**cuts
-        case CosineSchedule():
-            if update <= config.warmup:
-                return _grown(update, config.warmup)
-            done = min(1.0, (update - config.warmup) / max(1, updates - config.warmup))
-            return config.floor + (1 - config.floor) * 0.5 * (1 + math.cos(math.pi * done))
-
-
-def _grown(update: int, warmup: int) -> float:
-    return min(1.0, update / warmup) if warmup else 1.0

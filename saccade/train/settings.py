@@ -2,10 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from saccade.config import Section
-from saccade.train.optimizer import AdamConfig, InverseSqrtSchedule, OptimizerConfig, ScheduleConfig
+from saccade.train.optimizer import AdamConfig, OptimizerConfig
+from saccade.train.schedule import InverseSqrtSchedule, ScheduleConfig
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Every = Annotated[int, Field(ge=1)]
@@ -18,8 +19,10 @@ class TrainConfig(Section):
     """Training ends after this much time, if that comes first."""
     patience: Annotated[int, Field(ge=1)] | None = None
     """Training ends after this many validations without a new best, if that comes first."""
-    batch_tokens: Annotated[int, Field(ge=1)] = 4096
-    """Rows × longest side of a micro-batch stay within this."""
+    batch_tokens: Annotated[int, Field(ge=1)] | Literal["auto"] = 4096
+    """Rows × longest side of a micro-batch stay within this; auto: as much of `update_tokens` as fits into memory."""
+    update_tokens: Annotated[int, Field(ge=1)] | None = None
+    """With `batch_tokens: auto`, rows × longest side of a whole update; results do not depend on what fits."""
     batch_sentences: Annotated[int, Field(ge=1)] | None = None
     """A micro-batch holds at most so many pairs."""
     accumulate: Annotated[int, Field(ge=1)] = 1
@@ -40,16 +43,45 @@ class TrainConfig(Section):
     """How many of the last checkpoints are kept."""
     average: Annotated[int, Field(ge=0)] = 0
     """At the end, the mean of the last so many checkpoints is validated too, and kept if it is better; 0: not."""
+    ema: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    """Validate and publish a moving average of the weights; each update t keeps this share, or (1+t)/(10+t) if less."""
     metric: Literal["loss", "bleu", "chrf", "exact_match"] = "loss"
     """What the best checkpoint is chosen by, on the validation data; all but the loss decode it greedily."""
     log_every: Every = 50
     """Updates between two lines of metrics.jsonl."""
     precision: Precision = "fp32"
     """fp32; tf32 (a GPU's faster float32 products); bf16 (products in bfloat16, weights and sums in float32)."""
+    deterministic: bool = False
+    """On a GPU, only kernels that give the same bits each time: resumed runs are then equal there as on a CPU."""
+    skip_limit: Annotated[int, Field(ge=1)] = 20
+    """Updates whose gradient is not finite are skipped; training ends after so many in a row (seen when it logs)."""
     workers: Annotated[int, Field(ge=0)] = 1
     """Threads that make batches ahead of need; they change neither the batches nor their order."""
     fingerprint: bool = False
     """Note a checksum of all weights after every update in metrics.jsonl: to prove that two runs are the same."""
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> "TrainConfig":
+        if (self.batch_tokens == "auto") != (self.update_tokens is not None):
+            raise ValueError(
+                f"batch_tokens is {self.batch_tokens} and update_tokens {self.update_tokens}: the two go together, "
+                "batch_tokens: auto with how many tokens make an update"
+            )
+        if self.batch_tokens == "auto" and self.accumulate != 1:
+            raise ValueError(
+                f"accumulate is {self.accumulate}, but with batch_tokens: auto an update is one batch of update_tokens"
+            )
+        if self.ema is not None and self.average:
+            raise ValueError(
+                f"ema is {self.ema} and average {self.average}: the mean of checkpoints and the moving average are two "
+                "ways to the same; choose one"
+            )
+        return self
+
+    @property
+    def planned_tokens(self) -> int:
+        """Rows × longest side of a batch of the plan."""
+        return self.batch_tokens if isinstance(self.batch_tokens, int) else self.update_tokens or 0
 
     @property
     def saves_every(self) -> int:

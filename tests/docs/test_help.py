@@ -21,7 +21,11 @@ SMALL = (
     "model.encoder.width=8",
     "train.metric=loss",
 )
-TESTED_IN = [*Path(__file__).parents[1].glob("unit/test_cli*.py"), *Path(__file__).parents[1].glob("learn/*.py")]
+TESTED_IN = [
+    path
+    for pattern in ("unit/test_cli*.py", "contract/test_training_options.py", "learn/*.py")
+    for path in Path(__file__).parents[1].glob(pattern)
+]
 LONG = {"demo"}
 """Commands that train for minutes; their own tests run them."""
 

@@ -144,7 +144,7 @@ def test_the_batchs_gradient_is_the_sum_of_the_sentences(case: TranslatorCase) -
 @translators
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_packed_equals_padded(case: TranslatorCase, device: str) -> None:
-    """Logits of every real token, the loss, and the gradient of every weight; padding is in no way of a packed batch."""
+    """Logits of every real token, the loss, and the gradient of every weight."""
     model, batch = case.build().to(device), case.batch()
     packed, padded = batch.packed().to(torch.device(device)), batch.to(torch.device(device))
     logits_NV, logits_BTV = model(packed), model(padded)

@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -21,12 +22,17 @@ class Faults:
 
     def __init__(self, at: int | None, failure: Callable[[], BaseException], *, lasting: bool) -> None:
         self.at, self.failure, self.lasting, self.steps = at, failure, lasting, 0
-        self.unflushed: dict[int, int] = {}
-        """Of each file written and not yet flushed, its inode and a handle of our own."""
+        self.lock = threading.Lock()  # a run writes from more than one thread
+        self.handles: dict[int, int] = {}
+        """Of each file that was written, its inode and a handle of our own."""
+        self.flushed: dict[int, int] = {}
+        """How many of its bytes are on the disk for certain."""
 
     def check(self) -> None:
-        self.steps += 1
-        if self.at is not None and (self.steps == self.at or (self.lasting and self.steps > self.at)):
+        with self.lock:
+            self.steps += 1
+            step = self.steps
+        if self.at is not None and (step == self.at or (self.lasting and step > self.at)):
             raise self.failure()
 
     def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,10 +45,10 @@ class Faults:
     def wrap_fsync(self, fsync: Callable[[int], None]) -> Callable[[int], None]:
         def failing(handle: int) -> None:
             self.check()
+            before = os.fstat(handle)
             fsync(handle)
-            own = self.unflushed.pop(os.fstat(handle).st_ino, None)
-            if own is not None:
-                os.close(own)
+            if before.st_ino in self.handles:
+                self.flushed[before.st_ino] = before.st_size
 
         return failing
 
@@ -53,18 +59,21 @@ class Faults:
 
         return opening
 
-    def wrote(self, handle: int) -> None:
-        inode = os.fstat(handle).st_ino
-        if inode not in self.unflushed:
-            self.unflushed[inode] = os.dup(handle)
+    def writes(self, handle: int) -> None:
+        """Something is about to be written: what was there before this began is taken to be on the disk."""
+        found = os.fstat(handle)
+        with self.lock:
+            if found.st_ino not in self.handles:
+                self.handles[found.st_ino], self.flushed[found.st_ino] = os.dup(handle), found.st_size
 
     def power_cut(self) -> None:
         """Of what was not flushed, half is gone."""
-        for handle in self.unflushed.values():
-            os.ftruncate(handle, os.fstat(handle).st_size // 2)
+        for inode, handle in self.handles.items():
+            size, sure = os.fstat(handle).st_size, self.flushed[inode]
+            os.ftruncate(handle, sure + max(0, size - sure) // 2)
 
     def close(self) -> None:
-        for handle in self.unflushed.values():
+        for handle in self.handles.values():
             os.close(handle)
 
 
@@ -84,7 +93,7 @@ class _Failing:
         return getattr(self.file, name)
 
     def write(self, content: bytes) -> None:
-        self.faults.wrote(self.file.fileno())
+        self.faults.writes(self.file.fileno())
         half = len(content) // 2
         self.file.write(content[:half])
         self.faults.check()
@@ -93,8 +102,11 @@ class _Failing:
 
 @contextmanager
 def crash_at(step: int | None) -> Iterator[Faults]:
-    """Stop before the step-th change to the disk (halfway through it, where it is a write); None only counts."""
-    faults = Faults(step, Crash, lasting=False)
+    """Stop before the step-th change to the disk (halfway through it, where it is a write); None only counts.
+
+    Nothing is written from then on, whichever thread would.
+    """
+    faults = Faults(step, Crash, lasting=True)
     with _patched(faults, (*CHANGING, *REMOVING)):
         try:
             yield faults
@@ -105,10 +117,10 @@ def crash_at(step: int | None) -> Iterator[Faults]:
 
 
 @contextmanager
-def full_disk_from(step: int | None) -> Iterator[Faults]:
-    """From the step-th change on nothing more can be written; removing still works."""
-    faults = Faults(step, lambda: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), lasting=True)
-    with _patched(faults, CHANGING):
+def full_disk_from(step: int | None, code: int = errno.ENOSPC) -> Iterator[Faults]:
+    """From the step-th change on nothing more can be written; removing still works, unless all is read-only."""
+    faults = Faults(step, lambda: OSError(code, os.strerror(code)), lasting=True)
+    with _patched(faults, (*CHANGING, *REMOVING) if code in (errno.EROFS, errno.EACCES) else CHANGING):
         try:
             yield faults
         finally:

@@ -12,7 +12,8 @@ from saccade.data.batching import Cursor
 from saccade.models.build import build_translator
 from saccade.models.translator import Translator, TranslatorConfig
 from saccade.train.events import LoopEvent
-from saccade.train.loop import Progress, Stream, Trainer, seed_everything
+from saccade.train.loop import Progress, Stream, Trainer
+from saccade.train.numerics import seed_everything
 from saccade.train.optimizer import make_optimizer
 from saccade.train.settings import TrainConfig
 from saccade.types import END, Batch, Tokens
@@ -31,7 +32,7 @@ def joined(*batches: Batch) -> Batch:
         rows = [
             ids[:length].tolist()
             for each in tokens
-            for ids, length in zip(each.ids_BT, each.layout.lengths_B.tolist(), strict=True)
+            for ids, length in zip(each.ids, each.layout.lengths_B.tolist(), strict=True)
         ]
         return Tokens.of(rows)
 

@@ -1,5 +1,7 @@
 """A run folder whose writer is stopped, or finds no room, at every single step: it holds the old or the new, whole."""
 
+import errno
+import os
 import resource
 import shutil
 from collections.abc import Callable, Iterator
@@ -9,8 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from saccade import checkpoint
-from saccade.checkpoint import MANIFEST, MODEL, RunFolder, read_json, read_tensors
+from saccade import checkpoint, disk
+from saccade.checkpoint import MODEL, RunFolder, read_json, read_tensors
+from saccade.disk import MANIFEST
 from saccade.errors import SaccadeError, UsageError
 from tests.support.faults import Crash, crash_at, full_disk_from
 from tests.support.folders import CPU, finished_run, same, shifted, weights
@@ -106,6 +109,47 @@ def test_at_every_moment_of_a_save_the_latest_checkpoint_is_the_old_or_the_new_o
     assert outcomes == {8, 12}
 
 
+def test_at_every_moment_of_saving_a_checkpoint_anew_the_only_one_is_the_old_or_the_new(
+    run: Path, tmp_path: Path
+) -> None:
+    """The last update is saved once more when the mean of the last checkpoints was tried."""
+    RunFolder(run).prune(1)
+    (newest,) = RunFolder(run).steps()
+    model, optimizer = (read_tensors(newest / f"{name}.safetensors") for name in ("model", "optimizer"))
+
+    def save(folder: RunFolder) -> None:
+        folder.save_checkpoint(8, shifted(model), optimizer, {"number": 8})
+
+    outcomes = set()
+    for torn in torn_at_every_step(save, run, tmp_path):
+        torn.clean()
+        assert not list(torn.checkpoints.glob(".*"))
+        found, remarks = torn.latest()
+        assert found is not None
+        assert not remarks
+        is_new = found.state == {"number": 8}
+        assert same(found.tensors("model"), shifted(model) if is_new else model)
+        outcomes.add(is_new)
+        save(torn)
+        assert [path.name for path in torn.steps()] == ["step-8"]
+    assert outcomes == {False, True}
+
+
+def test_what_is_pruned_is_never_seen_by_half(run: Path, tmp_path: Path) -> None:
+    whole = RunFolder(Path(shutil.copytree(run, tmp_path / "whole")))
+    with crash_at(None) as counted:
+        whole.prune(1)
+    assert [path.name for path in whole.steps()] == ["step-8"]
+    for step in range(1, counted.steps + 1):
+        torn = RunFolder(Path(shutil.copytree(run, tmp_path / f"torn-{step}")))
+        with crash_at(step), pytest.raises(Crash):
+            torn.prune(1)
+        for path in torn.steps():
+            torn.verify_checkpoint(path)
+        torn.clean()
+        assert not list(torn.path.rglob(".*"))
+
+
 def test_a_checkpoint_takes_the_place_of_a_broken_one(run: Path) -> None:
     folder = RunFolder(run)
     older, newest = folder.steps()
@@ -174,6 +218,46 @@ def test_a_full_disk_leaves_the_published_model(run: Path, tmp_path: Path) -> No
         assert same(weights(folder), old) or same(weights(folder), shifted(old))
 
 
+REFUSALS = {"quota": errno.EDQUOT, "read-only disk": errno.EROFS, "no permission": errno.EACCES, "device": errno.EIO}
+
+
+def refusal(action: Callable[[RunFolder], object], folder: RunFolder, step: int, code: int) -> str | None:
+    with full_disk_from(step, code):
+        try:
+            action(folder)
+        except SaccadeError as error:
+            return str(error)
+    return None
+
+
+@pytest.mark.parametrize("kind", REFUSALS)
+def test_whatever_forbids_writing_is_told_in_one_line_and_leaves_what_was_there(
+    kind: str, run: Path, tmp_path: Path
+) -> None:
+    old, newest = weights(run), RunFolder(run).steps()[-1]
+    tensors = read_tensors(newest / MODEL)
+    actions: dict[str, Callable[[RunFolder], object]] = {
+        "save": lambda folder: folder.save_checkpoint(12, tensors, {}, {}),
+        "save again": lambda folder: folder.save_checkpoint(8, tensors, {}, {}),
+        "publish": lambda folder: folder.publish(shifted(old)),
+    }
+    for name, action in actions.items():
+        whole = RunFolder(Path(shutil.copytree(run, tmp_path / f"{name}-whole")))
+        with full_disk_from(None, REFUSALS[kind]) as counted:
+            action(whole)
+        for step in range(1, counted.steps + 1, 3):
+            folder = RunFolder(Path(shutil.copytree(run, tmp_path / f"{name}-{step}")))
+            told = refusal(action, folder, step, REFUSALS[kind])
+            # None: only the removal of what was replaced was refused, which is no loss
+            assert told is None or (os.strerror(REFUSALS[kind]) in told and "intact" in told and "\n" not in told)
+            assert told is not None or step > 3
+            folder.clean()
+            found, remarks = folder.latest()
+            assert found is not None
+            assert not remarks
+            assert same(weights(folder.path), old) or same(weights(folder.path), shifted(old))
+
+
 @contextmanager
 def files_up_to(size: int) -> Iterator[None]:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -202,7 +286,7 @@ def test_a_file_that_the_system_cuts_short_is_no_checkpoint(share: float, run: P
 
 def test_a_disk_that_reads_back_other_bytes_is_not_trusted(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = RunFolder(run)
-    monkeypatch.setattr(checkpoint, "_checksum", lambda path: "0" * 64)
+    monkeypatch.setattr(disk, "checksum", lambda path: "0" * 64)
     with pytest.raises(SaccadeError, match=r"model\.safetensors: reads back other than it was written"):
         folder.save_checkpoint(12, {"w": torch.zeros(1)}, {}, {})
     monkeypatch.undo()

@@ -19,7 +19,7 @@ from saccade.cli.streams import to_json
 from saccade.cli.words import amount, duration, metric
 from saccade.recipe import Recipe, load_recipe
 from saccade.recipes import described, schema_text, shipped
-from saccade.train.events import Event, Logged, Prepared, Validated
+from saccade.train.events import Event, Logged, Prepared, Shrunk, Validated
 from tests.support.cli import ROOT, parsed, saccade_command, saccade_process, write_corpus
 
 
@@ -325,7 +325,8 @@ def _events() -> list[Event]:
     return [
         Prepared(900, 412_345, (90, 80), 3000, 0, "cpu", ("train: 900 rows read, 899 pairs kept.",)),
         Logged(50, 0, 3.5, 1.25, 1e-3, 31_000.0, 10.0),
-        Logged(100, 0, 2.5, 1.0, 1e-3, 32_000.0, 20.0),
+        Shrunk(60, 2048),
+        Logged(100, 0, 2.5, 1.0, 1e-3, 32_000.0, 20.0, skipped=3),
         Validated(100, {"loss": 0.5, "exact_match": 12.0}, best=True),
     ]
 
@@ -340,7 +341,15 @@ def test_a_terminal_shows_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
         for event in _events():
             shown.show(event)
     text = terminal.text.getvalue()
-    for part in ("899 pairs kept", "0.4M parameters", "100/3,000", "9m40s left", "loss 2.500", "32.0k tokens/s"):
+    for part in (
+        "899 pairs kept",
+        "0.4M parameters",
+        "100/3,000",
+        "9m40s left",
+        "loss 2.500",
+        "32.0k tokens/s",
+        "3 skipped: not finite",
+    ):
         assert part in text
     assert "valid loss 0.500  exact match 12.0 %  *best" in text
     assert "\x1b[3" not in text  # no colour
@@ -353,7 +362,9 @@ def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> No
     with progress.display("dates", quiet=False, minutes=None) as shown:
         for event in _events():
             shown.show(event)
-    assert terminal.text.getvalue().splitlines()[-1] == "update 100/3000  valid loss 0.500  exact match 12.0 %  *best"
+    lines = terminal.text.getvalue().splitlines()
+    assert lines[-1] == "update 100/3000  valid loss 0.500  exact match 12.0 %  *best"
+    assert any("memory ran out at update 60" in line and "at most 2,048" in line for line in lines)
 
 
 def test_time_left_heeds_the_limit_in_minutes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ LONGEST_FILE = 450
 FLOOR = {"types", "config", "errors", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
-    "metrics", "evaluate", "inspect", "view", "translate", "recipe", "device",
+    "metrics", "evaluate", "inspect", "view", "translate", "recipe", "device", "disk", "integrity",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes"}
 
@@ -29,8 +29,10 @@ ARROWS: dict[str, set[str]] = {
     "models": {"nn"},
     "smt": {"text"},
     "loss": {"nn"},
-    "train": {"text", "data", "models", "loss", "checkpoint"},
-    "checkpoint": {"models", "text"},
+    "train": {"text", "data", "models", "loss", "disk", "checkpoint"},
+    "disk": set(),  # files that are whole or not there
+    "checkpoint": {"models", "text", "disk"},
+    "integrity": {"text", "data", "disk", "checkpoint"},  # whether every file of a run folder is as it was saved
     "decode": set(),
     "metrics": set(),
     "device": set(),  # which device a name means

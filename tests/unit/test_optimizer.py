@@ -1,7 +1,8 @@
 """Optimisers against their papers' equations, schedules against hand-worked numbers, their memory through a file."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,27 +15,42 @@ from torch.testing import assert_close
 
 from saccade.config import Section, parse
 from saccade.errors import UsageError
+from saccade.models.build import build_translator
+from saccade.models.translator import TranslatorConfig
 from saccade.train.optimizer import (
     AdamConfig,
+    MuonConfig,
+    OptimizerConfig,
+    OtherWeights,
+    SgdConfig,
+    hidden_matrices,
+    make_optimizer,
+    named_state,
+    restore_state,
+    set_rates,
+    step_if_finite,
+)
+from saccade.train.schedule import (
     ConstantSchedule,
     CosineSchedule,
     InverseSqrtSchedule,
     NoamSchedule,
-    OptimizerConfig,
     PlateauSchedule,
     ScheduleConfig,
-    SgdConfig,
-    make_optimizer,
-    named_state,
     rate_factor,
-    restore_state,
 )
 
-OPTIMIZERS: dict[str, OptimizerConfig] = {
+OPTIMIZERS: dict[str, AdamConfig | SgdConfig] = {
     "adamw": AdamConfig(rate=0.05, betas=(0.8, 0.95), epsilon=1e-3, decay=0.3),
     "adam": AdamConfig(kind="adam", rate=0.05, betas=(0.8, 0.95), epsilon=1e-3, decay=0.3),
     "sgd": SgdConfig(rate=0.05, momentum=0.7, decay=0.3),
     "sgd, no momentum": SgdConfig(rate=0.05),
+}
+OTHERS = OtherWeights(rate=0.03, betas=(0.7, 0.9), epsilon=1e-4, decay=0.1)
+MUON = MuonConfig(rate=0.1, momentum=0.8, decay=0.2, steps=4, others=OTHERS)
+ALL: dict[str, OptimizerConfig] = OPTIMIZERS | {
+    "muon": MUON,
+    "muon, plain": MUON.model_copy(update={"nesterov": False, "adjust": "match-rms-adamw"}),
 }
 
 
@@ -135,7 +151,7 @@ def test_decay_is_on_matrices_alone(kind: str) -> None:
     assert_close(after["read.weight"], matrix - 0.1 * matrix.sign() if kind == "adam" else matrix * (1 - 0.1 * 0.5))
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", ALL)
 def test_a_memory_that_went_through_a_file_goes_on_the_same(name: str) -> None:
     def train(model: Tied, optimizer: torch.optim.Optimizer, updates: range) -> None:
         for update in updates:
@@ -145,12 +161,12 @@ def test_a_memory_that_went_through_a_file_goes_on_the_same(name: str) -> None:
             optimizer.step()
 
     alone = Tied()
-    first = make_optimizer(OPTIMIZERS[name], alone)
+    first = make_optimizer(ALL[name], alone)
     train(alone, first, range(3))
     tensors = load(save(named_state(first, alone)))
     halfway = Tied()
     halfway.load_state_dict(alone.state_dict())
-    second = make_optimizer(OPTIMIZERS[name], halfway)
+    second = make_optimizer(ALL[name], halfway)
     restore_state(second, halfway, tensors)
     train(alone, first, range(3, 7))
     train(halfway, second, range(3, 7))
@@ -160,9 +176,178 @@ def test_a_memory_that_went_through_a_file_goes_on_the_same(name: str) -> None:
         assert any(key.startswith("read.weight/") for key in tensors)
         assert not any(key.startswith(("write.weight/", "frozen/")) for key in tensors)
         forgetful = Tied()
-        train(forgetful, make_optimizer(OPTIMIZERS[name], forgetful), range(3))
-        train(forgetful, make_optimizer(OPTIMIZERS[name], forgetful), range(3, 7))
+        train(forgetful, make_optimizer(ALL[name], forgetful), range(3))
+        train(forgetful, make_optimizer(ALL[name], forgetful), range(3, 7))
         assert not torch.equal(forgetful.read.weight, alone.read.weight)
+
+
+# Muon
+
+
+class Small(nn.Module):
+    """One of each: a table that also writes the output, a hidden matrix, a matrix of one row, a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.table = nn.Embedding(7, 4)
+        self.places = nn.Embedding(5, 4)
+        self.hidden = nn.Linear(4, 6)
+        self.back = nn.Linear(6, 4, bias=False)
+        self.v = nn.Linear(6, 1, bias=False)
+        self.norm = nn.LayerNorm(4)
+        self.output = nn.Linear(4, 7)
+        self.output.weight = self.table.weight
+
+    def forward(self, ids_BT: Tensor) -> Tensor:
+        x_BTD = self.table(ids_BT) + self.places(torch.arange(ids_BT.shape[1]))
+        inner_BTI = torch.tanh(self.hidden(x_BTD))
+        out_BTV: Tensor = self.output(self.norm(x_BTD + self.back(inner_BTI)) * self.v(inner_BTI))
+        return out_BTV
+
+
+def noisy(seed: int) -> Callable[[Tensor], Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return lambda parameter: torch.randn(parameter.shape, generator=generator)
+
+
+@pytest.mark.parametrize("name", ["muon", "muon, plain"])
+def test_muon_is_torchs_on_hidden_matrices_and_adamw_on_the_rest(name: str) -> None:
+    config = ALL[name]
+    assert isinstance(config, MuonConfig)
+    model, twin = Small(), Small()
+    optimizer = make_optimizer(config, model)
+    matrices = [twin.hidden.weight, twin.back.weight]
+    tables = [twin.table.weight, twin.places.weight, twin.v.weight]
+    vectors = [twin.hidden.bias, twin.norm.weight, twin.norm.bias, twin.output.bias]
+    rule = "original" if config.adjust == "original" else "match_rms_adamw"
+    muon = torch.optim.Muon(
+        matrices, 0.1, weight_decay=0.2, momentum=0.8, nesterov=config.nesterov, ns_steps=4, adjust_lr_fn=rule
+    )
+    groups = [{"params": tables, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    adamw = torch.optim.AdamW(groups, 0.03, betas=(0.7, 0.9), eps=1e-4, fused=True)
+    for update in range(4):
+        step(model, optimizer, noisy(update))
+        step(twin, muon, noisy(update))
+        adamw.step()
+    assert equal(values(model), values(twin))
+
+
+def test_muon_steps_by_nearly_the_same_length_in_every_direction() -> None:
+    """A step along a gradient of singular values 1 to 100 has some between 0.6 and 1.3 times the rate."""
+    model = nn.Linear(8, 8, bias=False)
+    before = model.weight.detach().clone()
+    u, _, v = torch.linalg.svd(torch.randn(8, 8, generator=torch.Generator().manual_seed(0)))
+    gradient = u @ torch.diag(torch.logspace(0, 2, 8)) @ v
+    step(model, make_optimizer(MuonConfig(rate=0.5, steps=9), model), lambda _: gradient)
+    lengths = torch.linalg.svdvals((before - model.weight).detach()) / 0.5
+    assert lengths.min() > 0.6
+    assert lengths.max() < 1.3
+
+
+@pytest.mark.parametrize("tie", ["none", "output", "all"])
+@pytest.mark.parametrize(
+    "side",
+    [
+        {"kind": "lstm", "layers": 1, "width": 8},
+        {"kind": "transformer", "layers": 1, "width": 8, "heads": 2, "feedforward": 16, "positions": "learned"},
+    ],
+    ids=["lstm", "transformer"],
+)
+def test_hidden_matrices_are_all_but_tables_and_outputs(side: dict[str, Any], tie: str) -> None:
+    model = build_translator(parse(TranslatorConfig, {"encoder": side, "decoder": side, "tie": tie}), 31, 31)
+    chosen = hidden_matrices(model)
+    tables = {m.weight for m in model.modules() if isinstance(m, nn.Embedding)} | {model.decoder.output.weight}
+    assert len(chosen) > 3
+    assert len({id(each) for each in chosen}) == len(chosen)
+    for parameter in model.parameters():
+        is_matrix = parameter.ndim == 2 and 1 not in parameter.shape
+        assert (any(parameter is each for each in chosen)) == (is_matrix and parameter not in tables)
+
+
+def test_a_torch_without_muon_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.optim, "Muon")
+    with pytest.raises(UsageError, match=r"kind is muon, which torch .* does not have.*adamw"):
+        make_optimizer(MuonConfig(), Small())
+
+
+# Rates, and steps that must not be
+
+
+def test_every_group_moves_with_the_schedule_from_its_own_rate() -> None:
+    optimizer = make_optimizer(MUON, Small())
+    for factor in (0.5, 0.25, 1.0):  # each from the start, not from the last
+        set_rates(optimizer, factor)
+        assert [group["lr"] for group in optimizer.param_groups] == [0.1 * factor, 0.03 * factor, 0.03 * factor]
+    model, slow = Small(), Small()
+    fast = make_optimizer(MUON, model)
+    set_rates(fast, 0.5)
+    others = MUON.others.model_copy(update={"rate": 0.015})
+    step(model, fast, noisy(0))
+    step(slow, make_optimizer(MUON.model_copy(update={"rate": 0.05, "others": others}), slow), noisy(0))
+    assert equal(values(model), values(slow))
+
+
+def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(value, other[key]) for key, value in one.items())
+
+
+def memory(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    return {key: value.clone() for key, value in named_state(optimizer, model).items()}
+
+
+devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+
+
+@devices
+@pytest.mark.parametrize("first", [True, False], ids=["first step", "later step"])
+@pytest.mark.parametrize("name", ALL)
+def test_a_step_that_is_not_finite_changes_nothing(name: str, first: bool, device: str) -> None:
+    """The run with a spoilt gradient in it goes on as the one that never saw it, bit for bit."""
+    model, clean = Small().to(device), Small().to(device)
+    optimizer, other = make_optimizer(ALL[name], model), make_optimizer(ALL[name], clean)
+    no, yes = torch.zeros((), dtype=torch.bool, device=device), torch.ones((), dtype=torch.bool, device=device)
+
+    def gradients(seed: int) -> Callable[[Tensor], Tensor]:
+        drawn = noisy(seed)
+        return lambda parameter: drawn(parameter).to(device)
+
+    def give(to: nn.Module, gradient: Callable[[Tensor], Tensor]) -> None:
+        for parameter in to.parameters():
+            parameter.grad = gradient(parameter)
+
+    seeds = range(4)
+    for seed in seeds:
+        if seed == (0 if first else 2):
+            before, remembered = values(model), memory(model, optimizer)
+            give(model, lambda parameter: torch.full_like(parameter, float("nan")))
+            with no_waiting(device):
+                step_if_finite(optimizer, yes)
+            assert equal(values(model), before)
+            after = memory(model, optimizer)
+            assert equal({key: after[key] for key in remembered}, remembered)
+            assert all(not value.any() for key, value in after.items() if key not in remembered)
+        give(model, gradients(seed))
+        with no_waiting(device):
+            step_if_finite(optimizer, no)
+        give(clean, gradients(seed))
+        other.step()
+    assert equal(values(model), values(clean))
+    assert equal(memory(model, optimizer), memory(clean, other))
+    assert not hasattr(optimizer, "found_inf")
+
+
+@contextmanager
+def no_waiting(device: str) -> Iterator[None]:
+    """On a GPU, whatever waits for it raises an error."""
+    if device == "cpu":
+        yield
+        return
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 # Schedules
@@ -233,6 +418,11 @@ def test_schedules_rise_to_their_peak_at_the_end_of_the_warm_up_and_never_again(
         (AdamConfig, {"decay": -1}, "decay is -1"),
         (AdamConfig, {"momentum": 0.9}, "momentum is not a setting"),
         (SgdConfig, {"momentum": 1.0}, "momentum is 1.0"),
+        (MuonConfig, {"momentum": 1.0}, "momentum is 1.0"),
+        (MuonConfig, {"steps": 0}, "steps is 0"),
+        (MuonConfig, {"steps": 100}, "steps is 100"),
+        (MuonConfig, {"adjust": "none"}, "adjust is 'none'"),
+        (MuonConfig, {"others": {"rate": 0}}, "others.rate is 0"),
         (ConstantSchedule, {"warmup": -1}, "warmup is -1"),
         (InverseSqrtSchedule, {"warmup": 0}, "warmup is 0"),
         (NoamSchedule, {"warmup": 0}, "warmup is 0"),

@@ -71,7 +71,7 @@ def test_an_update_goes_along_the_gradient_of_the_mean_loss_of_a_token() -> None
     log_p_BTV = reference(WIDE).log_softmax(-1)
     lengths = WIDE.target.layout.lengths_B.tolist()
     nll = -torch.stack([
-        log_p_BTV[b, t, WIDE.target.ids_BT[b, t]] for b, length in enumerate(lengths) for t in range(length)
+        log_p_BTV[b, t, WIDE.target.ids[b, t]] for b, length in enumerate(lengths) for t in range(length)
     ]).sum()  # fmt: skip
     torch.autograd.backward(nll / sum(lengths))
     assert_close(updated.nll.double(), nll.detach(), rtol=1e-6, atol=0)

@@ -1,0 +1,108 @@
+"""The gradient of one update: forward, loss and backward of its batches, in pieces that fit into memory."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from saccade.errors import SaccadeError
+from saccade.loss import output_loss
+from saccade.models.translator import Translator
+from saccade.train.numerics import autocast, seed_everything
+from saccade.train.profile import Profile
+from saccade.train.settings import Precision
+from saccade.types import Batch
+
+
+def cost(batch: Batch) -> int:
+    """Rows × longest side: what a batch takes of memory goes by it, packed or padded."""
+    return len(batch) * max(batch.source.layout.longest, batch.target.layout.longest)
+
+
+def pieces(batch: Batch, fits: int | None) -> Iterator[Batch]:
+    """Neighbouring rows together as long as they cost no more than fits; a row that costs more stands alone."""
+    if fits is None or cost(batch) <= fits:
+        yield batch
+        return
+    batch = batch.packed()
+    begin = longest = 0
+    widths = torch.maximum(batch.source.layout.lengths_B, batch.target.layout.lengths_B).tolist()
+    for row, width in enumerate(widths):
+        longest = max(longest, width)
+        if row > begin and (row + 1 - begin) * longest > fits:
+            yield batch.rows(begin, row)
+            begin, longest = row, width
+    yield batch.rows(begin, len(batch))
+
+
+@dataclass
+class Gradient:
+    model: Translator
+    device: torch.device
+    precision: Precision
+    smoothing: float
+    seed: int
+    fits: int | None = None
+    """The most that a piece may cost. Found by what did not fit, and kept: a resumed run makes the same pieces."""
+    profile: Profile | None = None
+    _costliest: int = field(default=0, init=False)
+
+    def accumulate(self, batches: list[Batch], update: int) -> Tensor:
+        """Add the gradient of the mean loss over all tokens of the batches; the summed negative log-likelihood.
+
+        Where memory runs out, everything is made anew in pieces of half the size.
+        """
+        while True:
+            try:
+                return self._attempt(batches, update)
+            except torch.OutOfMemoryError as error:
+                self._shrink(str(error))
+            # Here, where the error and with it all that it held is gone:
+            self.model.zero_grad(set_to_none=True)
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    def rehearse(self, batches: list[Batch]) -> None:
+        """Find out what fits before it matters: the gradient of the largest batches, made and thrown away.
+
+        The memory that the optimiser will take at its first step is held meanwhile.
+        """
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        reserve = [torch.empty_like(parameter) for parameter in trained for _ in range(2)]
+        self.model.train()
+        for batch in batches:
+            self.accumulate([batch], update=0)
+            self.model.zero_grad(set_to_none=True)
+        del reserve
+
+    def _attempt(self, batches: list[Batch], update: int) -> Tensor:
+        tokens = sum(int(batch.target.layout.lengths_B.sum()) for batch in batches)
+        nll = torch.zeros((), device=self.device)
+        every_piece = (piece for batch in batches for piece in pieces(batch, self.fits))
+        for number, piece in enumerate(every_piece):
+            self._costliest = cost(piece) if len(piece) > 1 else 0
+            nll = nll + self._add(piece, tokens, key=(self.seed, update, number))
+        return nll
+
+    def _add(self, piece: Batch, tokens: int, key: tuple[int, ...]) -> Tensor:
+        seed_everything(*key)
+        with self._part("forward"), autocast(self.precision, self.device):
+            on_device = piece.to(self.device)
+            features = self.model.features(on_device)
+            loss = output_loss(features, self.model.output, on_device.target, self.smoothing)
+        with self._part("backward"):
+            torch.autograd.backward(loss.total / tokens)
+        return loss.nll
+
+    def _part(self, name: str) -> AbstractContextManager[None]:
+        return nullcontext() if self.profile is None else self.profile.part(name)
+
+    def _shrink(self, why: str) -> None:
+        if self._costliest < 2:
+            raise SaccadeError(
+                "one sentence pair alone does not fit into the device's memory: "
+                f"{why.splitlines()[0]} Lower data.max_length or make the model smaller."
+            )
+        self.fits = self._costliest // 2
