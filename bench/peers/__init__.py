@@ -1,0 +1,1 @@
+"""Training speed beside other toolkits: every one in an environment of its own, all in one interleaved run."""
