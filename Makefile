@@ -9,7 +9,7 @@ endif
 JOBS ?= 2
 CHROMIUM := $(firstword $(wildcard /usr/bin/chromium /usr/bin/google-chrome))
 
-.PHONY: help demo test check install browser results soak bench-corpus settings schema wheel clean
+.PHONY: help demo test check install browser results soak bench-corpus bench-prepare bench-peers settings schema wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -46,6 +46,14 @@ results: install ## train and score a row of docs/results: make results ROW=mult
 
 soak: install ## kill and resume trainings fifty times
 	$(BIN)/python -m bench.soak_resume --kills 50
+
+bench-prepare: install ## text to stored tokens, in MB a second (SACCADE_DATA)
+	$(BIN)/python -m bench.prepare $(SACCADE_DATA)
+
+PEERS ?= peers
+bench-peers: install ## training speed on a CPU beside other toolkits, installed into PEERS first
+	$(BIN)/python -m bench.peers.install --peers-folder $(PEERS)
+	$(BIN)/python -m bench.peers.cpu --peers-folder $(PEERS)
 
 bench-corpus: install ## prepare five million generated pairs
 	$(BIN)/python -m bench.large_corpus --pairs 5000000

@@ -90,13 +90,26 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in the file; a name given twice is refused, since readers differ in which one they take."""
+    """The object in the file."""
+    return parse_json(read_bytes(path), path)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file of JSON, at once: somebody may put another in its place meanwhile."""
     try:
         size = path.stat().st_size
         if size > LARGEST_JSON:
             raise SaccadeError(f"{path}: has {size:,} bytes; more than {LARGEST_JSON:,} are not read.")
-        value = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_repeats)
-    except (OSError, ValueError, RecursionError) as error:
+        return path.read_bytes()
+    except OSError as error:
+        raise SaccadeError(f"{path}: cannot be read: {error}.") from None
+
+
+def parse_json(content: bytes, path: Path) -> dict[str, Any]:
+    """The object; a name given twice is refused, since readers differ in which one they take."""
+    try:
+        value = json.loads(content.decode("utf-8"), object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError) as error:
         raise SaccadeError(f"{path}: cannot be read: {error}.") from None
     if not isinstance(value, dict):
         raise SaccadeError(f"{path}: holds no JSON object.")
@@ -116,10 +129,18 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def read_manifest(folder: Path) -> dict[str, list[str]]:
     """File name → the checksums it may have. A manifest in other bytes than it was written in is refused."""
     path = folder / MANIFEST
-    manifest = read_json(path)
-    if to_json(manifest).encode() != path.read_bytes() or not all(isinstance(each, list) for each in manifest.values()):
-        raise SaccadeError(f"{path}: is not the file that was saved.")
+    content = read_bytes(path)
+    manifest = parse_json(content, path)
+    if not _is_written_so(manifest, content) or not all(isinstance(each, list) for each in manifest.values()):
+        raise SaccadeError(f"{path}: is not the file that was saved. Take the folder from a copy.")
     return manifest
+
+
+def _is_written_so(value: Mapping[str, Any], content: bytes) -> bool:
+    try:
+        return to_json(value).encode() == content
+    except UnicodeEncodeError:  # half a character, which JSON can name and no file can hold
+        return False
 
 
 def verify(folder: Path, needed: Collection[str]) -> None:
@@ -128,11 +149,11 @@ def verify(folder: Path, needed: Collection[str]) -> None:
     A training may publish meanwhile: as long as the manifest changes under our eyes, we look again.
     """
     for attempts_left in reversed(range(ATTEMPTS)):
-        manifest = read_manifest(folder)
+        before = read_bytes(folder / MANIFEST)
         try:
-            return verify_against(folder, manifest, needed)
+            return verify_against(folder, read_manifest(folder), needed)
         except SaccadeError:
-            if not attempts_left or read_manifest(folder) == manifest:
+            if not attempts_left or read_bytes(folder / MANIFEST) == before:
                 raise
 
 
@@ -197,8 +218,9 @@ def sealed_json(value: Mapping[str, Any]) -> str:
 
 
 def read_sealed_json(path: Path) -> dict[str, Any]:
-    value = read_json(path)
-    value.pop(SEAL_KEY, None)
-    if path.read_bytes() != sealed_json(value).encode():
+    content = read_bytes(path)
+    value = parse_json(content, path)
+    seal = value.pop(SEAL_KEY, None)
+    if not _is_written_so({**value, SEAL_KEY: seal}, content) or sealed_json(value).encode() != content:
         raise SaccadeError(f"{path}: is not the file that was saved (its {SEAL_KEY} does not fit).")
     return value

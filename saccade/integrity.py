@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from saccade.checkpoint import CONFIG, ENVIRONMENT, METRICS, MODEL, OPTIMIZER, RECIPE, STATE, RunFolder
+from saccade.data.store import STORE
 from saccade.disk import (
     ATTEMPTS,
     MANIFEST,
@@ -23,7 +24,6 @@ from saccade.disk import (
 from saccade.errors import SaccadeError
 from saccade.text.pair import SOURCE_FILE
 
-STORE = "store.json"
 State = Literal["ok", "damaged", "missing"]
 
 
@@ -106,11 +106,11 @@ class _Look:
 
     def _manifest(self, folder: Path, needed: tuple[str, ...], announced: str | None = None) -> Iterator[CheckedFile]:
         """A manifest and the files it names. One that is only `announced` may not be there yet."""
-        head = self._file(folder / MANIFEST, lambda: _read_manifest(folder))
+        named: dict[str, list[str]] = {}
+        head = self._file(folder / MANIFEST, lambda: named.update(_read_manifest(folder)))
         yield head
         if head.state != "ok":
             return
-        named = read_manifest(folder)
         for name in needed:
             if name not in named:
                 yield CheckedFile(self._name(folder, name), "damaged", f"is not in {MANIFEST}")
@@ -146,10 +146,10 @@ def _ignore(value: object) -> None:
     """What was read is of no interest, only that it could be."""
 
 
-def _read_manifest(folder: Path) -> None:
+def _read_manifest(folder: Path) -> dict[str, list[str]]:
     if not (folder / MANIFEST).is_file():
         raise Missing("is missing")
-    read_manifest(folder)
+    return read_manifest(folder)
 
 
 def _check_tokens(folder: Path, name: str, known: str) -> None:

@@ -125,9 +125,6 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         return Batch(self.source.to(device), self.target.to(device), self.index)
 
-    def pin(self) -> "Batch":
-        return Batch(self.source.map(Tensor.pin_memory), self.target.map(Tensor.pin_memory), self.index)
-
     def packed(self) -> "Batch":
         return Batch(self.source.packed(), self.target.packed(), self.index)
 

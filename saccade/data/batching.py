@@ -46,6 +46,8 @@ class EpochPlan:
     rows: Rows
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
+    widths: NDArray[np.int32]
+    """The longest side of each batch."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -56,9 +58,9 @@ class EpochPlan:
         return self.rows[self.starts[k] : self.ends[k]]
 
     def largest(self) -> list[Rows]:
-        """The batch of most rows and that of fewest, which has the longest: what takes most memory is one of them."""
-        counts = self.ends - self.starts
-        return [self[int(k)] for k in {counts.argmax(), counts.argmin()}]
+        """The batches that take most memory: of most places, and of most pairs of places, as attention counts them."""
+        places = (self.ends - self.starts) * self.widths.astype(np.int64)
+        return [self[int(k)] for k in sorted({places.argmax(), (places * self.widths).argmax()})]
 
 
 class Plan:
@@ -98,8 +100,9 @@ class Plan:
             starts.extend(begin + cut for cut in self._cuts(self._widths[pool].tolist()))
         first = np.array(starts, dtype=np.int64)
         last = np.append(first[1:], len(rows))
+        widths = self._widths[rows[last - 1]]  # within a batch they ascend
         order = _shuffled(len(first), random)
-        return EpochPlan(rows, first[order], last[order])
+        return EpochPlan(rows, first[order], last[order], widths[order])
 
     def _cuts(self, widths: Sequence[int]) -> Iterator[int]:
         """Where the batches of a pool begin, given its rows' widths in ascending order."""

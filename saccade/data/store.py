@@ -20,6 +20,8 @@ from saccade.data.files import Counts, OnLong, Pair
 from saccade.errors import SaccadeError, UsageError
 from saccade.types import END
 
+STORE = "store.json"
+"""The file that says what is in a store; a store without it is not finished."""
 FORMAT = 1
 CHUNK_CHARACTERS = 4_000_000  # a chunk of very long lines must not fill the memory either
 Ids = NDArray[Any]
@@ -77,7 +79,7 @@ class Store:
     @staticmethod
     def open(folder: Path) -> "Store":
         try:
-            facts = json.loads((folder / "store.json").read_text(encoding="utf-8"))
+            facts = json.loads((folder / STORE).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise UsageError(
                 f"{folder}: holds no finished token store (store.json is missing). Prepare it again."
@@ -252,7 +254,7 @@ def write_store(
     limit = _Limit(max_length, on_long, counts)
     partial = folder.parent / f".{folder.name}-{uuid4().hex[:8]}"
     try:
-        if folder.exists() and any(folder.iterdir()) and not (folder / "store.json").exists():
+        if folder.exists() and any(folder.iterdir()) and not (folder / STORE).exists():
             raise UsageError(f"{folder}: holds other files than a token store. Name another folder, or empty this one.")
         partial.mkdir(parents=True)
         try:
@@ -355,12 +357,12 @@ def _utf8(pairs: Iterable[Pair]) -> tuple[Ids, NDArray[np.int64]]:
 
 
 def _write_facts(folder: Path, facts: dict[str, Any]) -> None:
-    temporary = folder / "store.json.tmp"
+    temporary = folder / f"{STORE}.tmp"
     with temporary.open("w", encoding="utf-8") as file:
         json.dump(facts, file, ensure_ascii=False, indent=2)
         file.flush()
         os.fsync(file.fileno())
-    temporary.rename(folder / "store.json")
+    temporary.rename(folder / STORE)
     _fsync_folder(folder)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.nn import kernels, masks
-from saccade.nn.dropout import Dropout
+from saccade.nn.dropout import Dropout, relu_dropout
 from saccade.nn.watch import Watch
 from saccade.types import Layout
 
@@ -159,6 +159,9 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         wide = self.widen(x)
-        active = F.relu(wide) if self.activation == "relu" else F.gelu(wide)
-        out: Tensor = self.narrow(self.dropout(active))
+        if self.activation == "relu" and self.dropout.acts and wide.device.type == "cpu":
+            inner = relu_dropout(wide, self.dropout.rate)
+        else:
+            inner = self.dropout(F.relu(wide) if self.activation == "relu" else F.gelu(wide))
+        out: Tensor = self.narrow(inner)
         return out

@@ -22,8 +22,12 @@ class Dropout(nn.Module):
         super().__init__()
         self.rate = rate
 
+    @property
+    def acts(self) -> bool:
+        return self.training and self.rate > 0.0
+
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.rate == 0.0:
+        if not self.acts:
             return x
         if x.device.type != "cpu":
             return F.dropout(x, self.rate)
@@ -34,16 +38,19 @@ class Dropout(nn.Module):
         return f"{self.rate}"
 
 
-class _CpuDropout(torch.autograd.Function):
-    """The mask holds what values are multiplied with, so that each way takes one pass."""
+def _mask(x: Tensor, rate: float) -> Tensor:
+    """What each value is multiplied with: 0 or 1 / (1 − rate)."""
+    seed = int(torch.randint(1 << 62, ()))
+    raw: NDArray[np.uint64] = np.random.SFC64(seed).random_raw(-(-x.numel() // 4))
+    drawn = raw.view(np.uint16)[: x.numel()]  # four values of 16 bits a draw
+    kept = np.multiply(drawn >= round(rate * LEVELS), np.float32(1.0 / (1.0 - rate)), dtype=np.float32)
+    return torch.from_numpy(kept).view(x.shape).to(x.dtype)
 
+
+class _CpuDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, rate: float) -> Tensor:
-        seed = int(torch.randint(1 << 62, ()))
-        raw: NDArray[np.uint64] = np.random.SFC64(seed).random_raw(-(-x.numel() // 4))
-        drawn = raw.view(np.uint16)[: x.numel()]  # four values of 16 bits a draw
-        kept = np.multiply(drawn >= round(rate * LEVELS), np.float32(1.0 / (1.0 - rate)), dtype=np.float32)
-        mask = torch.from_numpy(kept).view(x.shape).to(x.dtype)
+        mask = _mask(x, rate)
         ctx.save_for_backward(mask)
         return x * mask
 
@@ -51,3 +58,24 @@ class _CpuDropout(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (mask,) = ctx.saved_tensors
         return gradient * mask, None
+
+
+def relu_dropout(x: Tensor, rate: float) -> Tensor:
+    """Dropout of max(x, 0), in the place of x, on a CPU: what is left above zero says all that the way back asks."""
+    out: Tensor = _CpuReluDropout.apply(x, rate)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _CpuReluDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rate: float) -> Tensor:
+        out = x.clamp_(min=0.0).mul_(_mask(x, rate))
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(out)
+        ctx.scale = 1.0 / (1.0 - rate)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (out,) = ctx.saved_tensors
+        return torch.ops.aten.threshold_backward(gradient, out, 0.0).mul_(ctx.scale), None

@@ -5,6 +5,7 @@ Chosen by what the tensors are, not by the version of torch:
 | mechanism | readable | fast twin | range |
 |---|---|---|---|
 | dot-product attention | `attention.attend` | `scaled_dot_product_attention` | everything dense |
+| output layer and cross-entropy | `loss.cross_entropy` | `linear_loss.linear_cross_entropy`, in chunks | everything |
 | Elman, LSTM, GRU layer | `recurrent.*.step` in a loop | torch's fused recurrences (cuDNN, oneDNN) | torch's variants |
 
 Shapes: B sentences, H heads, T queries, S keys, K head width, I input width, D hidden width.
@@ -60,8 +61,8 @@ def lstm(x_BTI: Tensor, h_BD: Tensor, c_BD: Tensor, weights: Weights, valid_BT: 
     if valid_BT is not None:
         width = len(weight_hh) // 4
         # Eight columns, not one: tensor cores want widths that are multiples of eight.
-        hold_gates = torch.tensor([-HOLD, HOLD, 0.0, 0.0], device=x_BTI.device, dtype=x_BTI.dtype)
-        column_G1 = hold_gates.repeat_interleave(width)[:, None]
+        column_G1 = x_BTI.new_zeros(4 * width, 1)  # filled there: a list of numbers would have to be waited for
+        column_G1[:width], column_G1[width : 2 * width] = -HOLD, HOLD
         padding_BT1 = (~valid_BT).to(x_BTI.dtype)[:, :, None]
         weight_ih = torch.cat([weight_ih.to(x_BTI.dtype), F.pad(column_G1, (0, 7))], dim=1)
         x_BTI = torch.cat([x_BTI, F.pad(padding_BT1, (0, 7))], dim=2)

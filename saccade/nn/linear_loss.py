@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from saccade.types import PAD
 
 CHUNK_ON_CPU, CHUNK_ON_GPU = 1 << 22, 1 << 27
 """Logits that are held at once: what a CPU's cache may hold, and 256 MiB on a GPU in half precision."""
-IGNORED = 0
-"""PAD: never a token to be predicted."""
 
 
 class Sums(NamedTuple):
@@ -42,15 +43,18 @@ class _Fused(torch.autograd.Function):
         ctx: Any, x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, gold_N: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
         run = _Pass(x_ND, weight_VD, bias_V, gold_N, smoothing)
-        sums = run.forward(with_gradient=True)
+        sums = run.with_gradient(weight_VD.dtype)
         ctx.save_for_backward(run.dx_ND, run.dweight_VD, run.dbias_V)
         ctx.mark_non_differentiable(sums.nll)
         return sums.total, sums.nll
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        """A factor like 1 / tokens is not rounded to half precision: it would turn all gradients by as much."""
         dx_ND, dweight_VD, dbias_V = ctx.saved_tensors
-        return dx_ND * gradient.to(dx_ND.dtype), dweight_VD * gradient, dbias_V * gradient, None, None
+        by_x_ND = (dx_ND.to(gradient.dtype) * gradient).to(dx_ND.dtype)
+        return by_x_ND, dweight_VD * gradient, dbias_V * gradient, None, None
 
 
 class _Pass:
@@ -60,14 +64,25 @@ class _Pass:
         self.x_ND, self.gold_N, self.smoothing = x_ND, gold_N, smoothing
         self.weight_VD, self.bias_V = weight_VD.to(x_ND.dtype), bias_V.to(x_ND.dtype)
         self.precise = torch.promote_types(x_ND.dtype, torch.float32)
-        self.valid_N1 = (gold_N != IGNORED)[:, None]
-        self.mean_weight_D = weight_VD.detach().to(self.precise).mean(0)
-        self.mean_bias = bias_V.detach().to(self.precise).mean()
-        self.dx_ND = torch.empty_like(x_ND)
-        self.dweight_VD = torch.zeros_like(weight_VD)
-        self.dbias_V = torch.zeros_like(bias_V)
+        self.valid_N1 = (gold_N != PAD)[:, None]
+        # A GPU is not asked: its answer would have to be waited for.
+        self.some_ignored = x_ND.is_cuda or not bool(self.valid_N1.all())
+        if smoothing:
+            self.mean_weight_D = weight_VD.detach().to(self.precise).mean(0)
+            self.mean_bias = bias_V.detach().to(self.precise).mean()
 
-    def forward(self, *, with_gradient: bool = False) -> Sums:
+    def forward(self) -> Sums:
+        """The sums alone."""
+        return self._through(with_gradient=False)
+
+    def with_gradient(self, weight_dtype: torch.dtype) -> Sums:
+        """The sums, and the gradient of the total in `dx_ND`, `dweight_VD` and `dbias_V`."""
+        self.dx_ND = torch.empty_like(self.x_ND)
+        self.dweight_VD = torch.zeros_like(self.weight_VD, dtype=weight_dtype)
+        self.dbias_V = torch.zeros_like(self.bias_V, dtype=weight_dtype)
+        return self._through(with_gradient=True)
+
+    def _through(self, *, with_gradient: bool) -> Sums:
         N, V = len(self.x_ND), len(self.weight_VD)
         chunk = max(1, (CHUNK_ON_GPU if self.x_ND.is_cuda else CHUNK_ON_CPU) // V)
         total = torch.zeros((), dtype=self.precise, device=self.x_ND.device)
@@ -91,9 +106,12 @@ class _Pass:
 
     def _smoothed(self, rows: slice, log_p_RV: Tensor, nll_R1: Tensor) -> Tensor:
         """(1 − ε)·nll + ε·(mean over V of −log p): the mean is the normaliser less the logits' mean."""
-        gold_logit_R1 = (self.x_ND[rows] * self.weight_VD[self.gold_N[rows]]).sum(-1, dtype=self.precise)[:, None]
-        normaliser_R1 = nll_R1 + gold_logit_R1 + self.bias_V[self.gold_N[rows], None]
-        mean_R1 = (self.x_ND[rows].to(self.precise) @ self.mean_weight_D + self.mean_bias)[:, None]
+        x_RD, gold_R = self.x_ND[rows].to(self.precise), self.gold_N[rows]
+        gold_logit_R1 = (x_RD * self.weight_VD[gold_R]).sum(-1, keepdim=True) + self.bias_V[gold_R, None]
+        normaliser_R1 = nll_R1 + gold_logit_R1
+        mean_R1 = (x_RD * self.mean_weight_D).sum(
+            -1, keepdim=True
+        ) + self.mean_bias  # no product: autocast rounds those
         smooth_R1 = (1 - self.smoothing) * nll_R1 + self.smoothing * (normaliser_R1 - mean_R1)
         return torch.where(self.valid_N1[rows], smooth_R1, 0.0).sum()
 
@@ -101,19 +119,22 @@ class _Pass:
         """(p − (1 − ε)·onehot), row by row; the probabilities are overwritten."""
         gold_R1 = self.gold_N[rows, None]
         less = p_RV.new_full((len(p_RV), 1), -(1 - self.smoothing))
-        by_logit_RV = p_RV.scatter_add_(1, gold_R1, less).to(self.x_ND.dtype)
-        valid_R1 = self.valid_N1[rows]
-        self.dx_ND[rows] = (by_logit_RV @ self.weight_VD) * valid_R1
-        kept_RD = self.x_ND[rows] * valid_R1
+        by_logit_RV, kept_RD = p_RV.scatter_add_(1, gold_R1, less), self.x_ND[rows]
+        if self.some_ignored:  # filled, not multiplied, with zeros: what stands there may be anything, even no number
+            by_logit_RV.masked_fill_(~self.valid_N1[rows], 0.0)
+            kept_RD = kept_RD.masked_fill(~self.valid_N1[rows], 0.0)
+        by_logit_RV = by_logit_RV.to(self.x_ND.dtype)
+        self.dx_ND[rows] = by_logit_RV @ self.weight_VD
         if self.dweight_VD.dtype == by_logit_RV.dtype:
             self.dweight_VD.addmm_(by_logit_RV.t(), kept_RD)
         else:
             self.dweight_VD += by_logit_RV.t() @ kept_RD
-        self.dbias_V += valid_R1.to(by_logit_RV.dtype).squeeze(1) @ by_logit_RV
+        self.dbias_V += by_logit_RV.new_ones(len(by_logit_RV)) @ by_logit_RV  # faster on a CPU than a sum
 
     def _add_even_gradient(self) -> None:
         """−ε/V on every logit of every token that counts."""
         share, valid_N1 = self.smoothing / len(self.weight_VD), self.valid_N1
         self.dx_ND -= (self.smoothing * self.mean_weight_D * valid_N1).to(self.dx_ND.dtype)
-        self.dweight_VD -= (share * (self.x_ND.to(self.precise) * valid_N1).sum(0)).to(self.dweight_VD.dtype)
+        kept_ND = self.x_ND.to(self.precise).masked_fill(~valid_N1, 0.0)
+        self.dweight_VD -= (share * kept_ND.sum(0)).to(self.dweight_VD.dtype)
         self.dbias_V -= share * valid_N1.sum().to(self.dbias_V.dtype)

@@ -12,7 +12,9 @@ import torch
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # malloc.h
 NEVER, NONE = -1, 0
-DEFAULT_TRIM, DEFAULT_MMAP_THRESHOLD, DEFAULT_MMAP_MAX = 128 * 1024, 128 * 1024, 65536
+# glibc begins with 128 KiB for both thresholds and raises them as blocks are freed; once set, they stay. So they are
+# put where its own rule ends: blocks beyond 32 MiB go back to the system.
+USUAL_TRIM, USUAL_MMAP_THRESHOLD, USUAL_MMAP_MAX = 64 << 20, 32 << 20, 65536
 
 
 @contextmanager
@@ -30,9 +32,9 @@ def memory_kept(device: torch.device) -> Iterator[None]:
     try:
         yield
     finally:
-        libc.mallopt(M_MMAP_MAX, DEFAULT_MMAP_MAX)
-        libc.mallopt(M_MMAP_THRESHOLD, DEFAULT_MMAP_THRESHOLD)
-        libc.mallopt(M_TRIM_THRESHOLD, DEFAULT_TRIM)
+        libc.mallopt(M_MMAP_MAX, USUAL_MMAP_MAX)
+        libc.mallopt(M_MMAP_THRESHOLD, USUAL_MMAP_THRESHOLD)
+        libc.mallopt(M_TRIM_THRESHOLD, USUAL_TRIM)
         libc.malloc_trim(0)
 
 

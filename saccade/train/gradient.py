@@ -47,7 +47,8 @@ class Gradient:
     fits: int | None = None
     """The most that a piece may cost. Found by what did not fit, and kept: a resumed run makes the same pieces."""
     profile: Profile | None = None
-    _costliest: int = field(default=0, init=False)
+    _at_hand: int = field(default=0, init=False)
+    """What the piece costs that is being worked on; 0 where it is one row, which cannot be cut."""
 
     def accumulate(self, batches: list[Batch], update: int) -> Tensor:
         """Add the gradient of the mean loss over all tokens of the batches; the summed negative log-likelihood.
@@ -57,7 +58,9 @@ class Gradient:
         while True:
             try:
                 return self._attempt(batches, update)
-            except torch.OutOfMemoryError as error:
+            except RuntimeError as error:
+                if not _is_out_of_memory(error):
+                    raise
                 self._shrink(str(error))
             # Here, where the error and with it all that it held is gone:
             self.model.zero_grad(set_to_none=True)
@@ -82,7 +85,7 @@ class Gradient:
         nll = torch.zeros((), device=self.device)
         every_piece = (piece for batch in batches for piece in pieces(batch, self.fits))
         for number, piece in enumerate(every_piece):
-            self._costliest = cost(piece) if len(piece) > 1 else 0
+            self._at_hand = cost(piece) if len(piece) > 1 else 0
             nll = nll + self._add(piece, tokens, key=(self.seed, update, number))
         return nll
 
@@ -100,9 +103,14 @@ class Gradient:
         return nullcontext() if self.profile is None else self.profile.part(name)
 
     def _shrink(self, why: str) -> None:
-        if self._costliest < 2:
+        if self._at_hand < 2:
             raise SaccadeError(
                 "one sentence pair alone does not fit into the device's memory: "
                 f"{why.splitlines()[0]} Lower data.max_length or make the model smaller."
             )
-        self.fits = self._costliest // 2
+        self.fits = self._at_hand // 2
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    """A CPU's allocator has no error of its own."""
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator: can't allocate memory" in str(error)

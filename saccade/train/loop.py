@@ -56,10 +56,6 @@ class Progress:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    @staticmethod
-    def from_dict(values: dict[str, Any]) -> "Progress":
-        return Progress(**{**values, "cursor": Cursor(**values["cursor"])})
-
 
 class Skips:
     """Counts updates that were skipped, on the device: nobody waits for the count until it is read."""
@@ -102,6 +98,7 @@ class Trainer:
         while True:
             reason = self._reason_to_stop(stop)
             if reason is not None:
+                self._read_skips()  # what was skipped since the last line of the log is saved with the rest
                 yield Stopped(reason, progress.update)
                 return
             updated = self._profiled_update(stream)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from saccade.data.files import Counts
 from saccade.data.splits import DataConfig, Split, length_rule, split_pairs
-from saccade.data.store import Store, write_store
+from saccade.data.store import STORE, Store, write_store
 from saccade.errors import SaccadeError
 from saccade.text import BpeText, TextConfig, TextPair, train_tokenizers
 
@@ -65,7 +65,7 @@ def _store(data: DataConfig, split: Split, text: TextPair, *, base: Path, folder
 
 def reopen(folder: Path) -> Prepared | None:
     """What `prepare` left in the folder, or None where it did not come to its end."""
-    if not all((folder / "data" / split / "store.json").exists() for split in _SPLITS):
+    if not all((folder / "data" / split / STORE).exists() for split in _SPLITS):
         return None
     stores = {split: Store.open(folder / "data" / split) for split in _SPLITS}
     for store in stores.values():

@@ -8,6 +8,7 @@ from saccade import checkpoint, disk
 from saccade.checkpoint import RunFolder
 from saccade.config import plain, to_yaml
 from saccade.data.splits import DataConfig
+from saccade.data.store import STORE
 from saccade.errors import UsageError
 from saccade.models.build import build_translator
 from saccade.models.translator import Translator, TranslatorConfig
@@ -17,8 +18,6 @@ from saccade.train.numerics import seed_everything
 from saccade.train.prepare import Prepared as Data
 from saccade.train.prepare import learn_text, prepare, reopen
 from saccade.train.settings import TrainConfig
-
-STORE = "store.json"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -29,12 +29,14 @@ from saccade.train.ready import Job as Job
 from saccade.train.ready import made_ready
 from saccade.train.restoring import check_optimizer, read_progress
 from saccade.train.saving import Order, Saver
-from saccade.train.validation import validation_loss
+from saccade.train.validation import AT_ONCE, validation_loss
 from saccade.train.window import Window
 from saccade.types import Batch
 
 AVERAGE = "/average"
 """Behind the name of a weight: its moving average, saved beside the optimiser's memory."""
+EXAMPLE_ROWS = 32
+"""Pairs that the operations of a token are counted on."""
 CPU_PIECE = 8192
 """Rows × longest side that a CPU works off at once with `batch_tokens: auto`."""
 Decoded = Callable[[Translator, TextPair, list[str], list[str]], dict[str, float]]
@@ -93,7 +95,10 @@ class _Run:
         saved = read_progress(found.path / checkpoint.STATE, found.state)
         for store in (self.data.train, self.data.valid):
             if saved.data.get(store.folder.name) != store.fingerprint:
-                raise SaccadeError(f"{found.path}: was trained with other data than {store.folder} holds.")
+                raise SaccadeError(
+                    f"{found.path}: was trained with other data than {store.folder} holds. Put those back, "
+                    "or begin anew in --out."
+                )
         checkpoint.restore_model(self.model, found.tensors("model"), str(found.path / checkpoint.MODEL))
         memory = found.tensors("optimizer")
         check_optimizer(self.model, memory, str(found.path / checkpoint.OPTIMIZER))
@@ -133,8 +138,9 @@ class _Run:
             profile=profile,
         )
         plan = self._plan()
-        if self.device.type == "cuda":
-            trainer.gradient.rehearse([collate(self.data.train, rows) for rows in plan.epoch(0).largest()])
+        if self.device.type == "cuda" and self.progress.update == 0:  # a resumed run knows what fits
+            with self._numerics():
+                trainer.gradient.rehearse([collate(self.data.train, rows) for rows in plan.epoch(0).largest()])
         # Threads end with the training, however that ends; a save under way is finished.
         with closing(self.saver), closing(self._stream(plan)) as stream:
             for event in trainer.run(stream, self._validate, stop):
@@ -151,10 +157,7 @@ class _Run:
                         yield from self._save()
                         self.window.restart()
                     case Stopped():
-                        if profile is not None and profile.updates:
-                            example = collate(self.data.train, plan.epoch(0)[0])
-                            yield profiled(profile, self.model, example, self.job.train.precision)
-                        yield from self._finish(event)
+                        yield from self._finish(event, profile)
 
     def _plan(self) -> Plan:
         train = self.job.train
@@ -222,11 +225,15 @@ class _Run:
         """The weights that were validated."""
         return checkpoint.model_tensors(self.model) | ({} if self.average is None else self.average.tensors())
 
+    def _numerics(self) -> AbstractContextManager[None]:
+        return numerics(self.job.train.precision, self.device, deterministic=self.job.train.deterministic)
+
     def _validate(self) -> dict[str, float]:
         self.model.eval()
         averaged = nullcontext() if self.average is None else self.average.swapped(self.model)
-        with averaged, numerics(self.job.train.precision, self.device, deterministic=self.job.train.deterministic):
-            values = validation_loss(self.model, self.data.valid, self.job.train, self.device)
+        with averaged, self._numerics():
+            at_once = min(self.job.train.planned_tokens, self.progress.fits or AT_ONCE, AT_ONCE)
+            values = validation_loss(self.model, self.data.valid, at_once, self.job.train.precision, self.device)
             if self.job.train.metric != "loss":
                 texts = [self.data.valid.text(i) for i in range(len(self.data.valid))]
                 sources, references = [source for source, _ in texts], [target for _, target in texts]
@@ -254,7 +261,7 @@ class _Run:
         yield from self.saver.save(order, checkpoint.model_tensors(self.model), memory)
         self.saved_at = update
 
-    def _finish(self, stopped: Stopped) -> Iterator[Event]:
+    def _finish(self, stopped: Stopped, profile: Profile | None) -> Iterator[Event]:
         yield from self._flush()
         if self.saved_at != self.progress.update and self.progress.update > 0:
             yield from self._save()
@@ -268,6 +275,10 @@ class _Run:
         if stopped.reason != "interrupted" and to_average:
             yield from self._try_average()
         yield from self.saver.wait()
+        if profile is not None and profile.updates:
+            some = collate(self.data.train, self._plan().epoch(0)[0][:EXAMPLE_ROWS])
+            with self._numerics():
+                yield profiled(profile, self.model, some, self.job.train.precision)
         finished = Finished(
             stopped.reason,
             self.progress.update,
@@ -309,7 +320,8 @@ class _Run:
         if better:
             self.progress.best, self.progress.averaged = values, len(steps)
             yield from self.saver.publish(checkpoint.model_tensors(self.model))
-        self.log.note(kind="averaged", update=self.progress.update, checkpoints=len(steps), best=better, **values)
+        noted = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        self.log.note(kind="averaged", update=self.progress.update, checkpoints=len(steps), best=better, **noted)
         yield Validated(self.progress.update, values, better, averaged=len(steps))
         # Saved once more, with the trained weights: whoever goes on from here knows that the mean is the best so far.
         checkpoint.restore_model(self.model, trained, "the last weights")

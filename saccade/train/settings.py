@@ -22,7 +22,7 @@ class TrainConfig(Section):
     batch_tokens: Annotated[int, Field(ge=1)] | Literal["auto"] = 4096
     """Rows × longest side of a micro-batch stay within this; auto: as much of `update_tokens` as fits into memory."""
     update_tokens: Annotated[int, Field(ge=1)] | None = None
-    """With `batch_tokens: auto`, rows × longest side of a whole update; results do not depend on what fits."""
+    """With `batch_tokens: auto`, rows × longest side of a whole update, whatever fits at once."""
     batch_sentences: Annotated[int, Field(ge=1)] | None = None
     """A micro-batch holds at most so many pairs."""
     accumulate: Annotated[int, Field(ge=1)] = 1

@@ -9,21 +9,23 @@ from saccade.data.store import Store
 from saccade.loss import output_loss
 from saccade.models.translator import Translator
 from saccade.train.numerics import autocast
-from saccade.train.settings import TrainConfig
+from saccade.train.settings import Precision
 
 AT_ONCE = 1 << 16
-"""Rows × longest side that are validated at once, however large the updates are."""
+"""The most rows × longest side that are validated at once, however large the updates are."""
 
 
 @torch.inference_mode()
-def validation_loss(model: Translator, store: Store, train: TrainConfig, device: torch.device) -> dict[str, float]:
+def validation_loss(
+    model: Translator, store: Store, at_once: int, precision: Precision, device: torch.device
+) -> dict[str, float]:
     """Mean negative log-likelihood of a token, without smoothing; and its perplexity."""
-    plan = Plan(store.lengths, min(train.planned_tokens, AT_ONCE), seed=0).epoch(0)
+    plan = Plan(store.lengths, at_once, seed=0).epoch(0)
     nll, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
     for k in range(len(plan)):
         batch = collate(store, plan[k])
         tokens += int(batch.target.layout.lengths_B.sum())
-        with autocast(train.precision, device):
+        with autocast(precision, device):
             on_device = batch.to(device)
             nll += output_loss(model.features(on_device), model.output, on_device.target).nll
     loss = nll.item() / tokens

@@ -31,18 +31,18 @@ def fingerprints(run: Path) -> list[Any]:
 
 @pytest.mark.parametrize("optimizer", ["{kind: adamw, rate: 0.01}", "{kind: muon}"])
 def test_the_moving_average_is_what_is_validated_and_published(tmp_path: Path, optimizer: str) -> None:
-    given = (f"train.optimizer={optimizer}", "train.validate_every=4", "train.save_every=3", "train.keep=9")
+    given = (f"train.optimizer={optimizer}", "train.validate_every=4", "train.keep=9")
     averaged = saccade.train(small(tmp_path, *given, "train.ema=0.9"), tmp_path / "averaged")
     plain = saccade.train(small(tmp_path, *given), tmp_path / "plain")
     assert fingerprints(tmp_path / "averaged") == fingerprints(tmp_path / "plain")  # training itself is untouched
     assert averaged.best != plain.best
     published = read_tensors(tmp_path / "averaged" / "model.safetensors")
-    for step in RunFolder(tmp_path / "averaged").steps():
-        if int(step.name[5:]) == averaged.finished.best_update:
-            memory = read_tensors(step / "optimizer.safetensors")
-            for name, weight in published.items():
-                assert torch.equal(weight, memory[f"{name}/average"])
-                assert not torch.equal(weight, read_tensors(step / "model.safetensors")[name])
+    step = tmp_path / "averaged" / "checkpoints" / f"step-{averaged.finished.best_update}"
+    memory, trained = read_tensors(step / "optimizer.safetensors"), read_tensors(step / "model.safetensors")
+    assert published.keys() == trained.keys()
+    for name, weight in published.items():
+        assert torch.equal(weight, memory[f"{name}/average"])
+        assert not torch.equal(weight, trained[name])
 
 
 def test_the_moving_average_goes_on_after_a_resume(tmp_path: Path) -> None:
@@ -141,9 +141,9 @@ def test_a_profile_accounts_for_all_of_the_time(tmp_path: Path) -> None:
     assert tuple(found.parts) == PARTS
     assert found.updates == 12
     assert found.tokens > 0
-    assert sum(found.parts.values()) == pytest.approx(found.seconds, rel=0.05)
-    assert found.parts["backward"] > 0
-    assert 0 < found.utilisation < 1
+    assert all(found.parts[name] > 0 for name in ("data", "forward", "backward", "optimizer"))
+    assert sum(seconds for name, seconds in found.parts.items() if name != "waiting") <= found.seconds
+    assert found.utilisation > 0
 
 
 def test_the_profile_is_printed_as_a_table(tmp_path: Path) -> None:

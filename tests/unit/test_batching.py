@@ -111,6 +111,18 @@ def test_batches_are_mixed_over_the_whole_epoch() -> None:
     assert abs(np.corrcoef(widths[:-1], widths[1:])[0, 1]) < 0.1  # neighbours in time are not alike in length
 
 
+@given(some_lengths, budgets, seeds, st.one_of(st.none(), st.integers(1, 9)))
+def test_the_largest_batches_are_those_of_most_places(
+    lengths: Lengths, budget: int, seed: int, most: int | None
+) -> None:
+    epoch = Plan(lengths, budget, seed=seed, batch_sentences=most).epoch(0)
+    shapes = [(len(epoch[k]), int(lengths[epoch[k]].max())) for k in range(len(epoch))]
+    assert epoch.widths.tolist() == [width for _, width in shapes]
+    found = [(len(rows), int(lengths[rows].max())) for rows in epoch.largest()]
+    assert max(n * w for n, w in found) == max(n * w for n, w in shapes)
+    assert max(n * w * w for n, w in found) == max(n * w * w for n, w in shapes)
+
+
 def test_bucketing_saves_most_of_the_padding() -> None:
     lengths = np.random.default_rng(0).integers(5, 60, (20_000, 1)).repeat(2, axis=1).astype(np.int32)
     plan = Plan(lengths, 2000, seed=0)

@@ -51,7 +51,7 @@ def heard(good: Path, folders: Path) -> dict[str, dict[str, Any]]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     )

@@ -10,7 +10,7 @@ from saccade import disk
 from saccade.api import verify
 from saccade.checkpoint import RunFolder
 from saccade.disk import to_json
-from saccade.errors import UsageError
+from saccade.errors import SaccadeError, UsageError
 from saccade.integrity import verify_run
 from tests.support.cli import saccade_command
 from tests.support.folders import finished_run, shifted, weights
@@ -144,3 +144,31 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no run folder"):
         verify(tmp_path)
     assert saccade_command("verify", tmp_path).exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "environment.json"])
+def test_half_a_character_is_refused_by_name(name: str, run: Path) -> None:
+    """JSON can name a surrogate by itself; no file in UTF-8 can hold it."""
+    (run / name).write_text(to_json({"\\ud800": ["x"], "checksum": "x"}).replace("\\\\ud800", "\\ud800"))
+    assert states(run)[name] == "damaged"
+    with pytest.raises(SaccadeError, match=name):
+        disk.read_manifest(run) if name == "manifest.json" else disk.read_sealed_json(run / name)
+
+
+def test_a_manifest_that_is_replaced_while_it_is_read_is_looked_at_again(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, moved = disk.verify_against, shifted(weights(run))
+    calls: list[dict[str, list[str]]] = []
+
+    def replaced(folder: Path, manifest: dict[str, list[str]], needed: tuple[str, ...]) -> None:
+        calls.append(manifest)
+        if len(calls) == 1:
+            RunFolder(run).publish(moved)
+            raise SaccadeError("model.safetensors: is not the file that was saved.")
+        honest(folder, manifest, needed)
+
+    monkeypatch.setattr(disk, "verify_against", replaced)
+    disk.verify(run, ("config.json",))
+    assert len(calls) == 2
+    assert calls[0] != calls[1]

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from saccade.nn.dropout import Dropout
+from saccade.nn.attention import FeedForward
+from saccade.nn.dropout import Dropout, relu_dropout
 
 devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 
@@ -61,3 +62,37 @@ def test_types_and_odd_sizes(dtype: torch.dtype) -> None:
         assert out.shape == shape
         assert out.dtype == dtype
         assert set(out.flatten().tolist()) <= {0.0, 2.0}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_with_relu_in_one_it_is_the_same(dtype: torch.dtype) -> None:
+    x = torch.randn(40, 7, dtype=dtype, requires_grad=True)
+    torch.manual_seed(5)
+    in_one = relu_dropout(x.clone(), 0.3)
+    torch.manual_seed(5)
+    apart = Dropout(0.3)(torch.relu(x))
+    assert torch.equal(in_one, apart)
+    upstream = torch.randn_like(apart)
+    (mine,), (theirs,) = (torch.autograd.grad(each, x, upstream) for each in (in_one, apart))
+    torch.testing.assert_close(mine, theirs)
+    assert (mine == 0).any()
+
+
+def test_a_feed_forward_part_drops_inside_in_training_alone() -> None:
+    """Also where its first layer's output is overwritten: the gradient of every weight is as if it had not been."""
+    torch.manual_seed(0)
+    part, x = FeedForward(6, 50, 0.4), torch.randn(9, 6, requires_grad=True)
+    torch.manual_seed(2)
+    out = part(x)
+    torch.manual_seed(2)
+    inner = Dropout(0.4)(torch.relu(part.widen(x)))
+    expected = part.narrow(inner)
+    assert torch.equal(out, expected)
+    inputs = (x, *part.parameters())
+    for mine, theirs in zip(
+        torch.autograd.grad(out.square().sum(), inputs),
+        torch.autograd.grad(expected.square().sum(), inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs)
+    assert torch.equal(part.eval()(x), part.narrow(torch.relu(part.widen(x))))

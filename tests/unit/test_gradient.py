@@ -94,6 +94,35 @@ def test_what_does_not_fit_is_made_in_halves_with_the_same_gradient(where: str) 
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("enough", [True, False])
+def test_a_rehearsal_finds_out_what_fits_and_leaves_nothing_behind(enough: bool) -> None:
+    translator = model()
+    made = Gradient(translator, CPU, "fp32", 0.1, seed=1)
+    with scarce(1000 if enough else 10, "backward"):
+        made.rehearse([WIDE, LONG])
+    assert made.fits == (None if enough else 8)
+    assert all(parameter.grad is None for parameter in translator.parameters())
+
+
+def test_a_cpu_that_has_no_more_memory_is_heard_and_another_error_is_not_taken_for_it() -> None:
+    translator, real = model(), Translator.features
+    errors = [
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] data. DefaultCPUAllocator: can't allocate memory: you tried"),
+        RuntimeError("shapes do not fit"),
+    ]
+
+    def features(self: Translator, batch: Batch) -> Tensor:
+        if errors and len(batch) > 1:
+            raise errors.pop(0)
+        return real(self, batch)
+
+    made = Gradient(translator, CPU, "fp32", 0.1, seed=1)
+    with mock.patch.object(Translator, "features", features), pytest.raises(RuntimeError, match="shapes do not fit"):
+        made.accumulate([WIDE], update=1)
+    assert made.fits == 16
+    assert not errors
+
+
 def test_a_pair_that_alone_does_not_fit_is_an_error_that_says_what_to_do() -> None:
     with scarce(3, "forward"), pytest.raises(SaccadeError, match=r"Tried to allocate 2.00 GiB\. Lower data.max_length"):
         of(model(), [LONG])
@@ -159,6 +188,15 @@ def test_training_ends_after_too_many_in_a_row_with_the_last_good_weights() -> N
     assert vars(last) == {"reason": "not finite", "update": 7}
     assert (rig.progress.skipped, rig.progress.skipped_in_a_row) == (3, 3)
     torch.testing.assert_close(rig.moved(), good.moved(), rtol=0, atol=0)
+
+
+def test_an_interruption_saves_the_count_up_to_the_last_update() -> None:
+    asked = iter([False, False, False, True])
+    rig = Rig(settings("updates=9", "log_every=50"), stop=lambda: next(asked))
+    with mock.patch.object(Gradient, "accumulate", spoiled({2, 3}, float("nan"))):
+        events = rig.run(SHORT)
+    assert vars(events[-1]) == {"reason": "interrupted", "update": 3}
+    assert (rig.progress.skipped, rig.progress.skipped_in_a_row) == (2, 2)
 
 
 def test_the_count_of_skips_goes_on_where_it_was() -> None:
