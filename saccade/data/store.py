@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saccade.data.files import Counts, OnLong, Pair
+from saccade.disk import sync_folder
 from saccade.errors import SaccadeError, UsageError
 from saccade.types import END
 
@@ -263,7 +264,7 @@ def write_store(
             if folder.exists():
                 shutil.rmtree(folder)
             partial.rename(folder)
-            _fsync_folder(folder.parent)
+            sync_folder(folder.parent)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
@@ -363,12 +364,4 @@ def _write_facts(folder: Path, facts: dict[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(folder / STORE)
-    _fsync_folder(folder)
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(folder)

@@ -1,7 +1,7 @@
 """Memory that a CPU's training uses again and again is kept, not given back to the system at every step.
 
 glibc asks the system for every large tensor and gives it back when it is freed: each step then pays for the zeroing of
-hundreds of megabytes of fresh pages, a quarter of the time of a small Transformer's update.
+hundreds of megabytes of fresh pages.
 """
 
 import ctypes

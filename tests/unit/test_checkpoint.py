@@ -3,7 +3,6 @@
 import hashlib
 import json
 import random
-import shutil
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,21 +19,11 @@ from saccade.disk import MANIFEST, to_json
 from saccade.errors import SaccadeError, UsageError
 from saccade.models.build import build_translator
 from saccade.types import END, Batch, Tokens
-from tests.support.folders import CPU, finished_run, same, shifted, weights
+from tests.support.folders import CPU, same, shifted, weights
 from tests.support.tiny import recipe, write_corpus
 
 PUBLISHED = ("config.json", "manifest.json", "model.safetensors", "tokenizer.json", "tokenizer_target.json")
 STEP = ("manifest.json", "model.safetensors", "optimizer.safetensors", "state.json")
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return finished_run(tmp_path_factory.mktemp("finished"))
-
-
-@pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
 def sign(folder: Path, *names: str) -> None:

@@ -16,18 +16,7 @@ from saccade.checkpoint import MODEL, RunFolder, read_json, read_tensors
 from saccade.disk import MANIFEST
 from saccade.errors import SaccadeError, UsageError
 from tests.support.faults import Crash, crash_at, full_disk_from
-from tests.support.folders import CPU, finished_run, same, shifted, weights
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return finished_run(tmp_path_factory.mktemp("finished"))
-
-
-@pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(finished, tmp_path / "run"))
-
+from tests.support.folders import CPU, same, shifted, weights
 
 # Stops in the midst of a save
 

@@ -13,7 +13,7 @@ from saccade.disk import to_json
 from saccade.errors import SaccadeError, UsageError
 from saccade.integrity import verify_run
 from tests.support.cli import saccade_command
-from tests.support.folders import finished_run, shifted, weights
+from tests.support.folders import shifted, weights
 
 STEPS = [
     f"checkpoints/step-{n}/{name}"
@@ -27,16 +27,6 @@ STORES = [
 ]
 FOR_USE = ["manifest.json", "config.json", "tokenizer.json", "tokenizer_target.json", "model.safetensors"]
 EVERY = [*FOR_USE, "train.yaml", "environment.json", "metrics.jsonl", *STORES, *STEPS]
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return finished_run(tmp_path_factory.mktemp("finished"))
-
-
-@pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
 def states(run: Path) -> dict[str, str]:

@@ -24,7 +24,7 @@ EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes"}
 # part → what it may import beside itself and the floor
 ARROWS: dict[str, set[str]] = {
     "text": set(),
-    "data": {"text"},
+    "data": {"text", "disk"},
     "nn": set(),
     "models": {"nn"},
     "smt": {"text"},
