@@ -122,8 +122,37 @@ class Batch:
     def __len__(self) -> int:
         return len(self.source.layout.lengths_B)
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        return Batch(self.source.map(change), self.target.map(change), self.index)
+
     def to(self, device: torch.device) -> "Batch":
-        return Batch(self.source.to(device), self.target.to(device), self.index)
+        """To a GPU in one transfer from page-locked memory, so that nobody waits for it."""
+        if device.type != "cuda":
+            return self.map(lambda x: x.to(device))
+        return self.holding(self.flat(pinned=True).to(device, non_blocking=True))
+
+    def flat(self, *, pinned: bool = False) -> Tensor:
+        """All ids, lengths and places one behind the other; `holding` of it is the batch again."""
+        every: list[Tensor] = []
+
+        def note(x: Tensor) -> Tensor:
+            every.append(x.flatten())
+            return x
+
+        self.map(note)
+        size = sum(len(each) for each in every)
+        return torch.cat(every, out=torch.empty(size, dtype=torch.long, pin_memory=pinned))
+
+    def holding(self, flat: Tensor) -> "Batch":
+        """A batch of these shapes, as views of what `flat` made of another."""
+        begin = 0
+
+        def next_view(like: Tensor) -> Tensor:
+            nonlocal begin
+            begin += like.numel()
+            return flat[begin - like.numel() : begin].view(like.shape)
+
+        return self.map(next_view)
 
     def packed(self) -> "Batch":
         return Batch(self.source.packed(), self.target.packed(), self.index)

@@ -6,14 +6,14 @@ Shapes: B sentences, S source tokens, D width.
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import nn
 
 from saccade.config import Section
 from saccade.nn import masks
 from saccade.nn.dropout import Dropout
 from saccade.nn.embedding import TokenEmbedding
 from saccade.nn.recurrent import RecurrentLayers
-from saccade.nn.transformer import Block
+from saccade.nn.transformer import Block, Stack
 from saccade.nn.watch import Watch
 from saccade.types import Encoded, Tokens
 
@@ -101,6 +101,8 @@ EncoderConfig = Annotated[RecurrentEncoderConfig | TransformerConfig, Field(disc
 
 
 class RecurrentEncoder(nn.Module):
+    computes_padding = True
+
     def __init__(self, config: RecurrentEncoderConfig, vocabulary: int) -> None:
         super().__init__()
         self.width = config.width
@@ -130,18 +132,17 @@ class RecurrentEncoder(nn.Module):
 
 
 class TransformerEncoder(nn.Module):
+    computes_padding = False
+
     def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
         self.width = config.width
         self.embed = embedding_of(config, vocabulary)
-        self.blocks = blocks_of(config, memory_width=None, causal=False)
-        self.norm = final_norm(config)
+        self.stack = stack_of(config, memory_width=None, causal=False)
 
     def forward(self, source: Tokens, watch: Watch | None = None) -> Encoded:
-        x: Tensor = self.embed(source.ids, masks.positions(source.layout))  # (B, S, D) or (N, D)
-        for block in self.blocks:
-            x = block(x, source.layout, watch=watch)
-        return Encoded(self.norm(x), source.layout)
+        x = self.embed(source.ids, masks.positions(source.layout))  # (B, S, D) or (N, D)
+        return Encoded(self.stack(x, source.layout, watch=watch), source.layout)
 
 
 def embedding_of(config: TransformerConfig, vocabulary: int) -> TokenEmbedding:
@@ -156,8 +157,8 @@ def embedding_of(config: TransformerConfig, vocabulary: int) -> TokenEmbedding:
     )
 
 
-def blocks_of(config: TransformerConfig, *, memory_width: int | None, causal: bool) -> nn.ModuleList:
-    return nn.ModuleList(
+def stack_of(config: TransformerConfig, *, memory_width: int | None, causal: bool) -> Stack:
+    blocks = [
         Block(
             config.width,
             config.heads,
@@ -169,9 +170,5 @@ def blocks_of(config: TransformerConfig, *, memory_width: int | None, causal: bo
             causal=causal,
         )
         for _ in range(config.layers)
-    )
-
-
-def final_norm(config: TransformerConfig) -> nn.Module:
-    """A pre-norm stack leaves its sum unnormalised; one norm stands behind it."""
-    return nn.LayerNorm(config.width) if config.norm == "pre" else nn.Identity()
+    ]
+    return Stack(blocks, config.width, config.norm)

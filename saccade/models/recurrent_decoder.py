@@ -103,6 +103,8 @@ class Reader(nn.Module):
 
 
 class RecurrentDecoder(nn.Module):
+    computes_padding = True
+
     def __init__(self, config: RecurrentDecoderConfig, vocabulary: int, memory_width: int) -> None:
         super().__init__()
         self.width = config.width

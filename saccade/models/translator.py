@@ -79,6 +79,11 @@ class Translator(nn.Module):
     def output(self) -> nn.Linear:
         return self.decoder.output
 
+    @property
+    def computes_padding(self) -> bool:
+        """Whether some part of it fills sentences up to the longest, so that its cost goes by rows × longest."""
+        return self.encoder.computes_padding or self.decoder.computes_padding
+
     def forward(self, batch: Batch, watch: Watch | None = None) -> Tensor:
         """Logits (…, V) of every target token, laid out as the target."""
         logits: Tensor = self.decoder(batch.decoder_input, self.encode(batch.source, watch), watch)

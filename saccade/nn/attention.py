@@ -7,10 +7,10 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from saccade.nn import kernels, masks
-from saccade.nn.dropout import Dropout, relu_dropout
+from saccade.nn.dropout import Dropout
+from saccade.nn.kernels import Product
 from saccade.nn.watch import Watch
 from saccade.types import Layout
 
@@ -110,16 +110,15 @@ class MultiHead(nn.Module):
         """(…, D) -> (…, H, K)."""
         return self._split(self.of_query(x))
 
-    def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """(…, E) -> twice (…, H, K)."""
-        keys, values = self.of_key_value(memory).chunk(2, dim=-1)
-        return self._split(keys), self._split(values)
+    def keys_values(self, memory: Tensor) -> Tensor:
+        """(…, E) -> (…, 2, H, K): keys and values side by side."""
+        both: Tensor = self.of_key_value(memory)
+        return both.view(*both.shape[:-1], 2, self.heads, -1)
 
     def look(
         self,
         q: Tensor,
-        k: Tensor,
-        v: Tensor,
+        kv: Tensor,
         queries: Layout,
         keys: Layout,
         *,
@@ -127,21 +126,20 @@ class MultiHead(nn.Module):
         watch: Watch | None = None,
         kind: str = "",
     ) -> Tensor:
-        """The mixed values (…, D), laid out as the queries; q, k and v are (…, H, K)."""
+        """What each query sees of each head's values (…, H, K), laid out as the queries."""
         if watch is None:
-            return self.join(kernels.attention(q, k, v, queries, keys, causal=causal))
-        q_BTHK, k_BSHK, v_BSHK = masks.pad(q, queries), masks.pad(k, keys), masks.pad(v, keys)
+            return kernels.attention(q, kv, queries, keys, causal=causal)
+        q_BTHK, (k_BSHK, v_BSHK) = masks.pad(q, queries), masks.pad(kv, keys).unbind(-3)
         seen = masks.causal_TS(queries.longest, keys.longest, q.device) if causal else masks.keys_B1S(keys)
         scores_BHTS = torch.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK) * q.shape[-1] ** -0.5
         may_look = seen[:, None] if seen is not None and seen.ndim == 3 else seen  # (B,1,S) -> (B,1,1,S)
         mixed_BHTK, weights_BHTS = attend(scores_BHTS, v_BSHK.transpose(1, 2), may_look)
         watch.saw_attention(kind, weights_BHTS)
-        return self.join(masks.pack(mixed_BHTK.transpose(1, 2), queries))
+        return masks.pack(mixed_BHTK.transpose(1, 2), queries)
 
-    def join(self, mixed: Tensor) -> Tensor:
+    def join(self, mixed: Tensor) -> Product:
         """The heads side by side, mapped once more: (…, H, K) -> (…, D)."""
-        out: Tensor = self.out(mixed.flatten(-2))
-        return out
+        return kernels.product(mixed.flatten(-2), self.out)
 
 
 class FeedForward(nn.Module):
@@ -152,16 +150,11 @@ class FeedForward(nn.Module):
         self.widen = nn.Linear(width, inner)
         self.narrow = nn.Linear(inner, width)
         self.dropout = Dropout(dropout)
-        self.activation = activation
+        self.activation: Literal["relu", "gelu"] = activation
         for linear in (self.widen, self.narrow):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        wide = self.widen(x)
-        if self.activation == "relu" and self.dropout.acts and wide.device.type == "cpu":
-            inner = relu_dropout(wide, self.dropout.rate)
-        else:
-            inner = self.dropout(F.relu(wide) if self.activation == "relu" else F.gelu(wide))
-        out: Tensor = self.narrow(inner)
-        return out
+    def forward(self, x: Tensor) -> Product:
+        inner = kernels.activate(kernels.product(x, self.widen), self.activation, self.dropout)
+        return kernels.product(inner, self.narrow)

@@ -4,7 +4,10 @@ Chosen by what the tensors are, not by the version of torch:
 
 | mechanism | readable | fast twin | range |
 |---|---|---|---|
-| dot-product attention | `attention.attend` | `scaled_dot_product_attention` | everything dense |
+| dot-product attention | `attention.attend` | `triton_attention`, sentence by sentence | packed, on a GPU |
+| | | `scaled_dot_product_attention` | everything dense |
+| bias, dropout, sum and norm | the lines below `residual_norm` | `triton_residual`, in one pass | a GPU, ≤ 2,048 wide |
+| bias, activation and dropout | the lines below `activate` | `triton_residual`, in one pass | a GPU |
 | output layer and cross-entropy | `loss.cross_entropy` | `linear_loss.linear_cross_entropy`, in chunks | everything |
 | Elman, LSTM, GRU layer | `recurrent.*.step` in a loop | torch's fused recurrences (cuDNN, oneDNN) | torch's variants |
 
@@ -14,23 +17,86 @@ Shapes: B sentences, H heads, T queries, S keys, K head width, I input width, D 
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.nn import masks
+from saccade.nn import masks, triton_attention, triton_residual
+from saccade.nn.dropout import Dropout, relu_dropout
 from saccade.types import Layout
 
 HOLD = 1e4  # far beyond where a logistic gate is exactly 0 or 1, in every precision
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, *, causal: bool = False) -> Tensor:
+class Product(NamedTuple):
+    """W x, and the bias that is still to be added to it, or None: a pass over memory that follows can add it too."""
+
+    value: Tensor
+    bias: Tensor | None
+
+    def whole(self) -> Tensor:
+        return self.value if self.bias is None else self.value + self.bias
+
+
+def product(x: Tensor, layer: nn.Linear) -> Product:
+    """`layer(x)`, its bias left out where `residual_norm` and `activate` have a kernel that adds it.
+
+    There its gradient, a sum over all rows, costs no pass of its own either.
+    """
+    if triton_residual.available(x):
+        return Product(F.linear(x, layer.weight), layer.bias)
+    return Product(layer(x), None)
+
+
+def _seed(x: Tensor, dropout: Dropout) -> Tensor | None:
+    """What a kernel keys its dropout by: drawn on the device, so that torch's generator governs it."""
+    return torch.randint(1 << 62, (), device=x.device) if dropout.acts else None
+
+
+def residual_norm(x: Tensor, given: Product, norm: nn.LayerNorm, dropout: Dropout) -> tuple[Tensor, Tensor]:
+    """The sum y = x + Drop(given) and its norm."""
+    if triton_residual.available(x) and x.shape[-1] <= triton_residual.WIDEST:
+        rate = dropout.rate if dropout.acts else 0.0
+        return triton_residual.residual_norm(
+            x, given.value, norm.weight, norm.bias,
+            r_bias_D=given.bias, dropout=rate, seed=_seed(x, dropout), epsilon=norm.eps,
+        )  # fmt: skip
+    y = x + dropout(given.whole())
+    return y, norm(y)
+
+
+def residual(x: Tensor, given: Product, dropout: Dropout) -> Tensor:
+    """The sum alone."""
+    y: Tensor = x + dropout(given.whole())
+    return y
+
+
+def activate(given: Product, activation: Literal["relu", "gelu"], dropout: Dropout) -> Tensor:
+    """Drop(φ(given)); what is given may be overwritten."""
+    wide = given.value
+    if triton_residual.available(wide):
+        rate = dropout.rate if dropout.acts else 0.0
+        return triton_residual.activate(
+            wide, given.bias, activation=activation, dropout=rate, seed=_seed(wide, dropout)
+        )
+    wide = given.whole()
+    if activation == "relu" and dropout.acts and wide.device.type == "cpu":
+        return relu_dropout(wide, dropout.rate)
+    inner: Tensor = dropout(F.relu(wide) if activation == "relu" else F.gelu(wide))
+    return inner
+
+
+def attention(q: Tensor, kv: Tensor, queries: Layout, keys: Layout, *, causal: bool = False) -> Tensor:
     """softmax(q·k/√K) v of each sentence, without ever holding the weights: (…, H, K), laid out as the queries.
 
-    With `causal`, queries and keys are the same tokens. Padding stands behind the real tokens, so that a causal mask
-    alone keeps it out of sight.
+    Keys and values lie side by side, (…, 2, H, K). With `causal`, queries and keys are the same tokens. Padding stands
+    behind the real tokens, so that a causal mask alone keeps it out of sight.
     """
+    if triton_attention.available(q, queries, keys):
+        return triton_attention.attend_cross(q, kv, queries, keys, causal=causal)
+    k, v = kv.unbind(-3)
     q_BTHK, k_BSHK, v_BSHK = masks.pad(q, queries), masks.pad(k, keys), masks.pad(v, keys)
     look_BS = None if causal or keys.even else masks.valid_BT(keys)
     may_look = None if look_BS is None else look_BS[:, None, None]
@@ -48,6 +114,14 @@ def dot_product(q_BTHK: Tensor, k_BSHK: Tensor, v_BSHK: Tensor, may_look: Tensor
 
 
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]  # weight_ih, weight_hh, bias_ih, bias_hh
+
+
+def of_recurrence(x: Tensor) -> torch.dtype:
+    """What a fused recurrence computes in: autocast's own choice for it on a GPU is float16, whatever it is asked for.
+
+    On a CPU it is the inputs' precision, since oneDNN has no bfloat16 recurrence on processors without AVX-512.
+    """
+    return torch.get_autocast_dtype("cuda") if x.is_cuda and torch.is_autocast_enabled("cuda") else x.dtype
 
 
 def lstm(x_BTI: Tensor, h_BD: Tensor, c_BD: Tensor, weights: Weights, valid_BT: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -89,14 +163,11 @@ def elman(x_BTI: Tensor, h_BD: Tensor, weights: Weights, activation: str) -> Ten
 
 @contextmanager
 def _fused(x: Tensor) -> Iterator[None]:
-    """On a GPU: cuDNN copies weights that are not one block of memory and says so at every call; the copy is small.
+    """All tensors are in the precision of `of_recurrence` already.
 
-    On a CPU: autocast off, since oneDNN has no bfloat16 recurrence on processors without AVX-512.
+    On a GPU: cuDNN copies weights that are not one block of memory and says so at every call; the copy is small.
     """
-    if not x.is_cuda:
-        with torch.autocast(x.device.type, enabled=False):
-            yield
-        return
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+    with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
+        if x.is_cuda:
+            warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
         yield

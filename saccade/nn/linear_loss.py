@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from saccade.nn import triton_loss
 from saccade.types import PAD
 
-CHUNK_ON_CPU, CHUNK_ON_GPU = 1 << 22, 1 << 27
-"""Logits that are held at once: what a CPU's cache may hold, and 256 MiB on a GPU in half precision."""
+CHUNK_ON_CPU, CHUNK_ON_GPU = 1 << 22, 1 << 28
+"""Logits that are held at once: what a CPU's cache may hold, and 512 MiB on a GPU in half precision."""
 
 
 class Sums(NamedTuple):
@@ -32,7 +33,15 @@ def linear_cross_entropy(x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, gold_N
     if torch.is_grad_enabled():
         sums: tuple[Tensor, Tensor] = _Fused.apply(x_ND, weight_VD, bias_V, gold_N, smoothing)  # type: ignore[no-untyped-call]
         return Sums(*sums)
-    return _Pass(x_ND, weight_VD, bias_V, gold_N, smoothing).forward()
+    return _pass(x_ND, weight_VD, bias_V, gold_N, smoothing).forward()
+
+
+def _pass(
+    x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, gold_N: Tensor, smoothing: float
+) -> "_Pass | _PassWithKernel":
+    if triton_loss.available(x_ND, len(weight_VD)):
+        return _PassWithKernel(x_ND, weight_VD, bias_V, gold_N, smoothing)
+    return _Pass(x_ND, weight_VD, bias_V, gold_N, smoothing)
 
 
 class _Fused(torch.autograd.Function):
@@ -42,7 +51,7 @@ class _Fused(torch.autograd.Function):
     def forward(
         ctx: Any, x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, gold_N: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
-        run = _Pass(x_ND, weight_VD, bias_V, gold_N, smoothing)
+        run = _pass(x_ND, weight_VD, bias_V, gold_N, smoothing)
         sums = run.with_gradient(weight_VD.dtype)
         ctx.save_for_backward(run.dx_ND, run.dweight_VD, run.dbias_V)
         ctx.mark_non_differentiable(sums.nll)
@@ -138,3 +147,49 @@ class _Pass:
         kept_ND = self.x_ND.to(self.precise).masked_fill(~valid_N1, 0.0)
         self.dweight_VD -= (share * kept_ND.sum(0)).to(self.dweight_VD.dtype)
         self.dbias_V -= share * valid_N1.sum().to(self.dbias_V.dtype)
+
+
+class _PassWithKernel:
+    """The same on a GPU: a kernel reads a chunk of logits once and leaves their gradient in their place."""
+
+    def __init__(self, x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, gold_N: Tensor, smoothing: float) -> None:
+        self.x_ND, self.gold_N, self.smoothing = x_ND, gold_N, smoothing
+        self.weight_VD, self.bias_V = weight_VD.to(x_ND.dtype), bias_V.to(x_ND.dtype)
+        self.one = torch.ones((), device=x_ND.device)
+
+    def forward(self) -> Sums:
+        return self._through(with_gradient=False)
+
+    def with_gradient(self, weight_dtype: torch.dtype) -> Sums:
+        self.dx_ND = torch.empty_like(self.x_ND)
+        self.dweight_VD = torch.zeros_like(self.weight_VD, dtype=torch.float32)
+        self.dbias_V = torch.zeros_like(self.bias_V, dtype=torch.float32)
+        sums = self._through(with_gradient=True)
+        self.dweight_VD, self.dbias_V = self.dweight_VD.to(weight_dtype), self.dbias_V.to(weight_dtype)
+        return sums
+
+    def _through(self, *, with_gradient: bool) -> Sums:
+        chunk = max(1, CHUNK_ON_GPU // len(self.weight_VD))
+        total, nll = torch.zeros_like(self.one), torch.zeros_like(self.one)
+        for rows in (slice(begin, begin + chunk) for begin in range(0, len(self.x_ND), chunk)):
+            logits_RV = torch.addmm(self.bias_V, self.x_ND[rows], self.weight_VD.t())
+            loss_R, nll_R = triton_loss.cross_entropy_inplace(
+                logits_RV, self.gold_N[rows], self.one, smoothing=self.smoothing
+            )
+            total += loss_R.sum()
+            nll += nll_R.sum()
+            if with_gradient:
+                self._add_gradient(rows, logits_RV)
+        return Sums(total, nll)
+
+    def _add_gradient(self, rows: slice, by_logit_RV: Tensor) -> None:
+        torch.mm(by_logit_RV, self.weight_VD, out=self.dx_ND[rows])
+        self.dweight_VD = _added(self.dweight_VD, by_logit_RV.t(), self.x_ND[rows])
+        self.dbias_V = _added(self.dbias_V[None], by_logit_RV.new_ones(1, len(by_logit_RV)), by_logit_RV)[0]
+
+
+def _added(total: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Total + a b, summed in float32 whatever a and b are."""
+    if a.dtype == torch.float32:
+        return total.addmm_(a, b)
+    return torch.addmm(total, a, b, out_dtype=torch.float32)

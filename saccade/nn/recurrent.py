@@ -40,7 +40,6 @@ class _Gated(nn.Module):
         return F.linear(x, self.weight_ih, self.bias_ih)
 
     def weights(self, dtype: torch.dtype) -> kernels.Weights:
-        """In the inputs' precision: the fused kernels are not among the calls that autocast casts for."""
         return (
             self.weight_ih.to(dtype),
             self.weight_hh.to(dtype),
@@ -63,6 +62,7 @@ class Elman(_Gated):
         return {"h": torch.tanh(total_BD) if self.activation == "tanh" else torch.relu(total_BD)}
 
     def run(self, x_BTI: Tensor, before: Memory, layout: Layout) -> tuple[Tensor, Memory]:
+        x_BTI = x_BTI.to(kernels.of_recurrence(x_BTI))
         h_BD = before["h"].to(x_BTI.dtype)
         out_BTD = kernels.elman(x_BTI, h_BD, self.weights(x_BTI.dtype), self.activation)
         return out_BTD, {"h": masks.last(out_BTD, layout)}
@@ -85,6 +85,7 @@ class Lstm(_Gated):
 
     def run(self, x_BTI: Tensor, before: Memory, layout: Layout) -> tuple[Tensor, Memory]:
         valid = None if layout.even else masks.valid_BT(layout)
+        x_BTI = x_BTI.to(kernels.of_recurrence(x_BTI))
         h_BD, c_BD = (before[name].to(x_BTI.dtype) for name in self.states)
         out_BTD, c_BD = kernels.lstm(x_BTI, h_BD, c_BD, self.weights(x_BTI.dtype), valid)
         return out_BTD, {"h": masks.last(out_BTD, layout), "c": c_BD}
@@ -106,6 +107,7 @@ class Gru(_Gated):
         return {"h": (1 - z) * n + z * before["h"]}
 
     def run(self, x_BTI: Tensor, before: Memory, layout: Layout) -> tuple[Tensor, Memory]:
+        x_BTI = x_BTI.to(kernels.of_recurrence(x_BTI))
         out_BTD = kernels.gru(x_BTI, before["h"].to(x_BTI.dtype), self.weights(x_BTI.dtype))
         return out_BTD, {"h": masks.last(out_BTD, layout)}
 

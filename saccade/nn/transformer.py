@@ -4,9 +4,9 @@ Encoder and decoder are the same block: the decoder's is causal and looks at a m
 Shapes: B sentences, N hypotheses (B × beam), T tokens, S source tokens, M places of the cache, H heads, K head width.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from saccade.nn import kernels
 from saccade.nn.attention import FeedForward, MultiHead
 from saccade.nn.dropout import Dropout
+from saccade.nn.kernels import Product
 from saccade.nn.watch import Watch
 from saccade.types import Layout
 
@@ -22,10 +23,9 @@ NormPlace = Literal["pre", "post"]
 
 @dataclass(frozen=True)
 class Memory:
-    """What cross-attention reads: keys and values of the source, (…, H, K), and where they lie."""
+    """What cross-attention reads: keys and values of the source, (…, 2, H, K), and where they lie."""
 
-    k: Tensor
-    v: Tensor
+    kv: Tensor
     layout: Layout
 
 
@@ -51,8 +51,15 @@ class Cache:
         return (places_M <= at_NT[:, :, None])[:, None]
 
 
+class Stream(NamedTuple):
+    """What runs between the parts of a block: what the next part's output is added to, and what that part reads."""
+
+    sum: Tensor
+    read: Tensor
+
+
 class Residual(nn.Module):
-    """x + Drop(f(norm x)) before the sum (pre) or norm(x + Drop(f x)) behind it (post; the paper's)."""
+    """The norm and the dropout around a part: x + Drop(f(norm x)) (pre) or norm(x + Drop(f x)) (post; the paper's)."""
 
     def __init__(self, width: int, dropout: float, place: NormPlace) -> None:
         super().__init__()
@@ -60,12 +67,18 @@ class Residual(nn.Module):
         self.dropout = Dropout(dropout)
         self.place = place
 
-    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-        if self.place == "pre":
-            before: Tensor = x + self.dropout(f(self.norm(x)))
-            return before
-        behind: Tensor = self.norm(x + self.dropout(f(x)))
-        return behind
+    def join(self, stream: Stream, part: Product, following: nn.LayerNorm | None) -> Stream:
+        """Behind the part: the sum, and what the next part reads. Pre-norm takes the norm of that part, `following`.
+
+        So that either way sum and norm are one pass over memory; without a next part there is no norm to take.
+        """
+        if self.place == "post":
+            _, normed = kernels.residual_norm(stream.sum, part, self.norm, self.dropout)
+            return Stream(normed, normed)
+        if following is None:
+            y = kernels.residual(stream.sum, part, self.dropout)
+            return Stream(y, y)
+        return Stream(*kernels.residual_norm(stream.sum, part, following, self.dropout))
 
 
 class Block(nn.Module):
@@ -94,7 +107,10 @@ class Block(nn.Module):
         """The source as this block's cross-attention reads it: made once, not once a step."""
         if self.look_memory is None:
             raise TypeError("a block without cross-attention has no memory")
-        return Memory(*self.look_memory.keys_values(memory), layout)
+        return Memory(self.look_memory.keys_values(memory), layout)
+
+    def enter(self, x: Tensor) -> Stream:
+        return Stream(x, x if self.around_self.place == "post" else self.around_self.norm(x))
 
     def forward(
         self,
@@ -105,32 +121,82 @@ class Block(nn.Module):
         cache: Cache | None = None,
         watch: Watch | None = None,
     ) -> Tensor:
-        x = self.around_self(x, lambda y: self._mix_self(y, layout, cache, watch))
-        if self.around_memory is not None and memory is not None:
-            x = self.around_memory(x, lambda y: self._mix_memory(y, layout, memory, watch))
-        out: Tensor = self.around_feed_forward(x, self.feed_forward)
-        return out
+        """A block by itself; in a stack, `advance` also takes the norm that follows."""
+        return self.advance(self.enter(x), layout, None, memory=memory, cache=cache, watch=watch).sum
 
-    def _mix_self(self, x: Tensor, layout: Layout, cache: Cache | None, watch: Watch | None) -> Tensor:
+    def advance(
+        self,
+        stream: Stream,
+        layout: Layout,
+        following: nn.LayerNorm | None,
+        *,
+        memory: Memory | None = None,
+        cache: Cache | None = None,
+        watch: Watch | None = None,
+    ) -> Stream:
+        last = self.around_feed_forward.norm
+        if self.around_memory is None or memory is None:
+            stream = self.around_self.join(stream, self._mix_self(stream.read, layout, cache, watch), last)
+        else:
+            mixed = self._mix_self(stream.read, layout, cache, watch)
+            stream = self.around_self.join(stream, mixed, self.around_memory.norm)
+            stream = self.around_memory.join(stream, self._mix_memory(stream.read, layout, memory, watch), last)
+        return self.around_feed_forward.join(stream, self.feed_forward(stream.read), following)
+
+    def _mix_self(self, x: Tensor, layout: Layout, cache: Cache | None, watch: Watch | None) -> Product:
         mine = self.look_self
-        q, (k, v) = mine.queries(x), mine.keys_values(x)
+        q, kv = mine.queries(x), mine.keys_values(x)
         if cache is not None:
-            cache.write(k, v)
+            cache.write(*kv.unbind(-3))
             seen = cache.may_look(q.shape[1])
             return mine.join(kernels.dot_product(q, cache.k_NMHK, cache.v_NMHK, seen, causal=False))
         kind = "decoder" if self.causal else "encoder"
-        return mine.look(q, k, v, layout, layout, causal=self.causal, watch=watch, kind=kind)
+        return mine.join(mine.look(q, kv, layout, layout, causal=self.causal, watch=watch, kind=kind))
 
-    def _mix_memory(self, x: Tensor, layout: Layout, memory: Memory, watch: Watch | None) -> Tensor:
+    def _mix_memory(self, x: Tensor, layout: Layout, memory: Memory, watch: Watch | None) -> Product:
         assert self.look_memory is not None  # a block has both or neither
-        q = self.look_memory.queries(x)
+        mine, q = self.look_memory, self.look_memory.queries(x)
         if layout.is_packed:
-            return self.look_memory.look(q, memory.k, memory.v, layout, memory.layout, watch=watch, kind="cross")
+            return mine.join(mine.look(q, memory.kv, layout, memory.layout, watch=watch, kind="cross"))
         N, T, H, K = q.shape
         # The hypotheses of one sentence are further queries to the same memory, which is never repeated.
         B = len(memory.layout.lengths_B)
         further = layout if N == B else Layout(memory.layout.lengths_B, N // B * T)
-        mixed_BQD = self.look_memory.look(
-            q.reshape(B, -1, H, K), memory.k, memory.v, further, memory.layout, watch=watch, kind="cross"
-        )
-        return mixed_BQD.reshape(N, T, -1)
+        mixed_BQHK = mine.look(q.reshape(B, -1, H, K), memory.kv, further, memory.layout, watch=watch, kind="cross")
+        return mine.join(mixed_BQHK.reshape(N, T, H, K))
+
+
+class Stack(nn.Module):
+    """Blocks on one another; a pre-norm stack leaves its sum unnormalised, so that one norm stands behind it."""
+
+    def __init__(self, blocks: Sequence[Block], width: int, norm: NormPlace) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = nn.LayerNorm(width) if norm == "pre" else None
+
+    def __iter__(self) -> Iterator[Block]:
+        return (block for block in self.blocks if isinstance(block, Block))
+
+    def forward(
+        self,
+        x: Tensor,
+        layout: Layout,
+        *,
+        memories: Sequence[Memory] | None = None,
+        caches: Sequence[Cache] | None = None,
+        watch: Watch | None = None,
+    ) -> Tensor:
+        """One memory and one cache a block."""
+        blocks = list(self)
+        norms = [*(block.around_self.norm for block in blocks[1:]), self.norm]  # what follows each block
+        stream = blocks[0].enter(x)
+        for level, (block, following) in enumerate(zip(blocks, norms, strict=True)):
+            stream = block.advance(
+                stream,
+                layout,
+                following,
+                memory=None if memories is None else memories[level],
+                cache=None if caches is None else caches[level],
+                watch=watch,
+            )
+        return stream.read

@@ -57,10 +57,11 @@ def attend_self(
 
 
 def attend_cross(
-    q_QHK: Tensor, kv_S2HK: Tensor, queries: Layout, keys: Layout, *, dropout: float = 0.0, seed: Tensor | None = None
-) -> Tensor:
+    q_QHK: Tensor, kv_S2HK: Tensor, queries: Layout, keys: Layout, *,
+    causal: bool = False, dropout: float = 0.0, seed: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """`attend` on the memory's fused projection."""
-    out: Tensor = _Attend.apply(q_QHK, kv_S2HK, None, queries, keys, False, dropout, seed)
+    out: Tensor = _Attend.apply(q_QHK, kv_S2HK, None, queries, keys, causal, dropout, seed)
     return out
 
 
@@ -72,28 +73,38 @@ class _Attend(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         drop = drop_level(dropout, seed)
         parts = [None if each is None else _whole_rows(each) for each in (first, second, third)]
+        assert queries.offsets_B is not None
+        assert keys.offsets_B is not None
         where = (queries.offsets_B, queries.lengths_B, keys.offsets_B, keys.lengths_B)
         longest = max(queries.longest, keys.longest)
-        out: Tensor
-        out, lse_HQ = attention_forward(*_split(*parts), *where, seed, longest, causal, drop)
+        q, k, v = _split(*parts)
+        out, lse_HQ = attention_forward(q, k, v, *where, seed, longest, causal, drop)
         ctx.save_for_backward(*parts, out, lse_HQ, *where, seed)
         ctx.options = (longest, causal, drop)
         return out
 
     @staticmethod
     def backward(ctx: Any, dout_QHK: Tensor) -> Any:
-        first, second, third, *saved = ctx.saved_tensors
+        first, second, third, out, lse, *where, seed = ctx.saved_tensors
         parts = (first, second, third)
         gradients = [None if each is None else torch.empty_like(each) for each in parts]
-        attention_backward(*_split(*parts), *saved, _whole_rows(dout_QHK), *_split(*gradients), *ctx.options)
+        q, k, v = _split(*parts)
+        dq, dk, dv = _split(*gradients)
+        longest, causal, drop = ctx.options
+        q_offsets, q_lengths, k_offsets, k_lengths = where
+        attention_backward(
+            q, k, v, out, lse, q_offsets, q_lengths, k_offsets, k_lengths, seed,
+            _whole_rows(dout_QHK), dq, dk, dv, longest, causal, drop,
+        )  # fmt: skip
         return (*gradients, None, None, None, None, None)
 
 
-def _split(first: Any, second: Any, third: Any) -> tuple[Tensor, ...]:
+def _split(first: Any, second: Any, third: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys, values out of (qkv), (q, kv) or (q, k, v)."""
-    if second is None:
-        return tuple(first.unbind(1))
-    return (first, *second.unbind(1)) if third is None else (first, second, third)
+    q, k, v = (
+        first.unbind(1) if second is None else (first, *second.unbind(1)) if third is None else (first, second, third)
+    )
+    return q, k, v
 
 
 def _whole_rows(x: Tensor) -> Tensor:
@@ -123,7 +134,6 @@ def _launches(q: Tensor, B: int, longest: int) -> list[tuple[tuple[int, int], di
     return launches
 
 
-@torch.library.custom_op("saccade::attention_forward", mutates_args=())
 def attention_forward(
     q: Tensor, k: Tensor, v: Tensor, q_offsets: Tensor, q_lengths: Tensor, k_offsets: Tensor, k_lengths: Tensor,
     seed: Tensor | None, longest: int, causal: bool, drop: int,
@@ -140,12 +150,6 @@ def attention_forward(
     return out, lse
 
 
-@attention_forward.register_fake
-def _(q, k, v, q_offsets, q_lengths, k_offsets, k_lengths, seed, longest, causal, drop):
-    return q.new_empty(q.shape), q.new_empty(q.shape[1], q.shape[0], dtype=torch.float32)
-
-
-@torch.library.custom_op("saccade::attention_backward", mutates_args=("dq", "dk", "dv"))
 def attention_backward(
     q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
     q_offsets: Tensor, q_lengths: Tensor, k_offsets: Tensor, k_lengths: Tensor, seed: Tensor | None,

@@ -20,14 +20,13 @@ LARGEST = 2**18
 BLOCK = 4096  # values of the vocabulary at a time: 16 for each thread of 8 warps
 
 
-def available(logits_NV: Tensor) -> bool:
-    """Whether `cross_entropy_inplace` takes such a call."""
+def available(x: Tensor, vocabulary: int) -> bool:
+    """Whether `cross_entropy_inplace` takes logits on this device, in this precision, of such a vocabulary."""
     return (
         TRITON_IS_HERE
-        and logits_NV.is_cuda
-        and logits_NV.dtype in (torch.bfloat16, torch.float16, torch.float32)
-        and logits_NV.stride(-1) == 1
-        and logits_NV.shape[-1] <= LARGEST
+        and x.is_cuda
+        and x.dtype in (torch.bfloat16, torch.float16, torch.float32)
+        and vocabulary <= LARGEST
     )
 
 
@@ -50,7 +49,6 @@ def cross_entropy_inplace(
     return loss_N, nll_N
 
 
-@torch.library.custom_op("saccade::cross_entropy_gradient", mutates_args=("logits",))
 def cross_entropy_gradient(
     logits: Tensor, target: Tensor, scale: Tensor, smoothing: float, ignore: int
 ) -> tuple[Tensor, Tensor]:
@@ -63,11 +61,6 @@ def cross_entropy_gradient(
             V=V, BLOCK=block, num_warps=8 if block == BLOCK else 4,
         )  # fmt: skip
     return loss, nll
-
-
-@cross_entropy_gradient.register_fake
-def _(logits, target, scale, smoothing, ignore):
-    return logits.new_empty(len(logits), dtype=torch.float32), logits.new_empty(len(logits), dtype=torch.float32)
 
 
 @jit

@@ -37,8 +37,8 @@ __all__ = ["activate", "available", "constexpr", "drop_level", "jit", "kept", "r
 
 
 def available(x: Tensor) -> bool:
-    """Whether `residual_norm` takes such a call; `activate` has no widest."""
-    return TRITON_IS_HERE and x.is_cuda and x.is_floating_point() and x.shape[-1] <= WIDEST
+    """Whether `activate` takes such a call; `residual_norm` also has a `WIDEST`."""
+    return TRITON_IS_HERE and x.is_cuda and x.dtype in (torch.bfloat16, torch.float16, torch.float32)
 
 
 def drop_level(dropout: float, seed: Tensor | None) -> int:
@@ -104,8 +104,9 @@ class _ResidualNorm(torch.autograd.Function):
         y_ND, weight_D, mean_N, spread_N, seed = ctx.saved_tensors
         r_dtype, bias_dtype, r_bias_dtype = ctx.dtypes
         dz_ND = torch.zeros_like(y_ND) if dz is None else _flat(dz)
+        drop, r_bias = ctx.options
         dx, dr, sums = residual_backward(
-            None if dy is None else _flat(dy), dz_ND, y_ND, weight_D, mean_N, spread_N, seed, *ctx.options, r_dtype
+            None if dy is None else _flat(dy), dz_ND, y_ND, weight_D, mean_N, spread_N, seed, drop, r_bias, r_dtype
         )
         dx = dx.view(ctx.shape)
         dr = dx if dr.numel() == 0 else dr.view(ctx.shape)
@@ -113,7 +114,6 @@ class _ResidualNorm(torch.autograd.Function):
         return dx, dr, sums[0].to(weight_D.dtype), sums[1].to(bias_dtype), dr_bias, None, None, None
 
 
-@torch.library.custom_op("saccade::residual_forward", mutates_args=())
 def residual_forward(
     x: Tensor, r: Tensor, weight: Tensor, bias: Tensor, r_bias: Tensor | None,
     seed: Tensor | None, drop: int, epsilon: float,
@@ -130,13 +130,6 @@ def residual_forward(
     return y, z, mean, spread
 
 
-@residual_forward.register_fake
-def _(x, r, weight, bias, r_bias, seed, drop, epsilon):
-    statistics = [x.new_empty(len(x), dtype=torch.float32) for _ in range(2)]
-    return torch.empty_like(x), torch.empty_like(r), *statistics
-
-
-@torch.library.custom_op("saccade::residual_backward", mutates_args=())
 def residual_backward(
     dy: Tensor | None, dz: Tensor, y: Tensor, weight: Tensor, mean: Tensor, spread: Tensor,
     seed: Tensor | None, drop: int, r_bias: bool, r_dtype: torch.dtype,
@@ -153,12 +146,6 @@ def residual_backward(
         D=D, DROP=drop, R_BIAS=r_bias, **tile,
     )  # fmt: skip
     return dx, dr, sums.sum(0)
-
-
-@residual_backward.register_fake
-def _(dy, dz, y, weight, mean, spread, seed, drop, r_bias, r_dtype):
-    dr = torch.empty_like(y, dtype=r_dtype) if drop > 0 or r_dtype != y.dtype else y.new_empty(0)
-    return torch.empty_like(y), dr, y.new_empty(3 if r_bias else 2, y.shape[1], dtype=torch.float32)
 
 
 class _Activate(torch.autograd.Function):
@@ -181,7 +168,6 @@ class _Activate(torch.autograd.Function):
         return dx_NF.view(dout.shape), dbias_F, None, None, None
 
 
-@torch.library.custom_op("saccade::activate_forward", mutates_args=())
 def activate_forward(x: Tensor, bias: Tensor | None, seed: Tensor | None, drop: int, gelu: bool) -> Tensor:
     N, F = x.shape
     out = torch.empty_like(x)
@@ -193,12 +179,6 @@ def activate_forward(x: Tensor, bias: Tensor | None, seed: Tensor | None, drop: 
     return out
 
 
-@activate_forward.register_fake
-def _(x, bias, seed, drop, gelu):
-    return torch.empty_like(x)
-
-
-@torch.library.custom_op("saccade::activate_backward", mutates_args=())
 def activate_backward(
     dout: Tensor, saved: Tensor, bias: Tensor | None, seed: Tensor | None, drop: int, gelu: bool
 ) -> tuple[Tensor, Tensor]:
@@ -210,11 +190,6 @@ def activate_backward(
     dx, sums = torch.empty_like(dout), dout.new_empty(0 if bias is None else programs, F, dtype=torch.float32)
     _activate_backward[(programs, columns)](dout, saved, bias, seed, dx, sums, N, F=F, DROP=drop, GELU=gelu, **tile)
     return dx, sums.sum(0)
-
-
-@activate_backward.register_fake
-def _(dout, saved, bias, seed, drop, gelu):
-    return torch.empty_like(dout), dout.new_empty(dout.shape[1], dtype=torch.float32)
 
 
 @jit

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from saccade.errors import SaccadeError
-from saccade.loss import output_loss
+from saccade.loss import Loss, output_loss
 from saccade.models.translator import Translator
+from saccade.train.graphs import Graphs
 from saccade.train.numerics import autocast, seed_everything
 from saccade.train.profile import Profile
 from saccade.train.settings import Precision
@@ -49,6 +50,15 @@ class Gradient:
     profile: Profile | None = None
     _at_hand: int = field(default=0, init=False)
     """What the piece costs that is being worked on; 0 where it is one row, which cannot be cut."""
+    _graphs: Graphs | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.device.type == "cuda":
+            self._graphs = Graphs(self._forward, self.device, tight=self.model.computes_padding)
+
+    def clear(self) -> None:
+        """Begin a new sum. Graphs hold on to the addresses of gradients: those become zero where they lie."""
+        self.model.zero_grad(set_to_none=self._graphs is None)
 
     def accumulate(self, batches: list[Batch], update: int) -> Tensor:
         """Add the gradient of the mean loss over all tokens of the batches; the summed negative log-likelihood.
@@ -63,9 +73,7 @@ class Gradient:
                     raise
                 self._shrink(str(error))
             # Here, where the error and with it all that it held is gone:
-            self.model.zero_grad(set_to_none=True)
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
+            self._forget()
 
     def rehearse(self, batches: list[Batch]) -> None:
         """Find out what fits before it matters: the gradient of the largest batches, made and thrown away.
@@ -77,8 +85,15 @@ class Gradient:
         self.model.train()
         for batch in batches:
             self.accumulate([batch], update=0)
-            self.model.zero_grad(set_to_none=True)
+            self._forget()
         del reserve
+
+    def _forget(self) -> None:
+        """Give back all that gradients have taken of memory."""
+        self.model.zero_grad(set_to_none=True)
+        if self._graphs is not None:
+            self._graphs.reset()
+            torch.cuda.empty_cache()
 
     def _attempt(self, batches: list[Batch], update: int) -> Tensor:
         tokens = sum(int(batch.target.layout.lengths_B.sum()) for batch in batches)
@@ -91,13 +106,18 @@ class Gradient:
 
     def _add(self, piece: Batch, tokens: int, key: tuple[int, ...]) -> Tensor:
         seed_everything(*key)
-        with self._part("forward"), autocast(self.precision, self.device):
-            on_device = piece.to(self.device)
-            features = self.model.features(on_device)
-            loss = output_loss(features, self.model.output, on_device.target, self.smoothing)
+        if self._graphs is not None:
+            return self._graphs.add(piece, 1.0 / tokens, self._part)
+        with self._part("forward"):
+            loss = self._forward(piece.to(self.device))
         with self._part("backward"):
             torch.autograd.backward(loss.total / tokens)
         return loss.nll
+
+    def _forward(self, batch: Batch) -> Loss:
+        with autocast(self.precision, self.device):
+            features = self.model.features(batch)
+            return output_loss(features, self.model.output, batch.target, self.smoothing)
 
     def _part(self, name: str) -> AbstractContextManager[None]:
         return nullcontext() if self.profile is None else self.profile.part(name)

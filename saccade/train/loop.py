@@ -159,7 +159,7 @@ class Trainer:
         set_rates(self.optimizer, factor)
         tokens = sum(int(batch.target.layout.lengths_B.sum()) for _, batch in steps)
         self.model.train()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.gradient.clear()
         nll = self.gradient.accumulate([batch for _, batch in steps], update)
         with self._part("optimizer"):
             norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip or float("inf"))

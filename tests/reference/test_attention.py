@@ -54,9 +54,9 @@ def test_multi_head_equals_torch(heads: int, memory_width: int, watched: bool) -
     expected, expected_weights = twin(x, memory, memory, key_padding_mask=blocked, average_attn_weights=False)
 
     watch = Watch() if watched else None
-    k, v = multi.keys_values(memory)
+    kv = multi.keys_values(memory)
     read, source = Layout.padded([4] * 3), Layout.padded([5, 2, 3])
-    out = multi.look(multi.queries(x), k, v, read, source, watch=watch, kind="cross")
+    out = multi.join(multi.look(multi.queries(x), kv, read, source, watch=watch, kind="cross")).whole()
     assert_close(out, expected)
     if watch is not None:
         assert_close(watch.attention["cross"][0], expected_weights)
@@ -135,9 +135,9 @@ def test_gradcheck_of_multi_head(watched: bool) -> None:
     x = torch.randn(1, 3, 4, dtype=torch.float64, requires_grad=True)
 
     def mixed(x_BTD: Tensor) -> Tensor:
-        k, v = multi.keys_values(x_BTD)
         watch = Watch() if watched else None
-        return multi.look(multi.queries(x_BTD), k, v, layout, layout, causal=True, watch=watch)
+        q, kv = multi.queries(x_BTD), multi.keys_values(x_BTD)
+        return multi.join(multi.look(q, kv, layout, layout, causal=True, watch=watch)).whole()
 
     assert torch.autograd.gradcheck(mixed, (x,))
 
@@ -148,6 +148,6 @@ def test_the_scale_keeps_scores_at_unit_variance() -> None:
     multi = MultiHead(64, 1)
     q = k = torch.eye(64)[None, :, None] * 8.0  # q·k/√64 = 8 on the diagonal
     watch, layout = Watch(), Layout.padded([64])
-    multi.look(q, k, k, layout, layout, watch=watch, kind="cross")
+    multi.look(q, torch.stack([k, k], dim=2), layout, layout, watch=watch, kind="cross")
     expected = torch.full((64, 64), 1.0).fill_diagonal_(math.exp(8.0))
     assert_close(watch.attention["cross"][0][0, 0], expected / expected.sum(-1, keepdim=True))

@@ -1,0 +1,65 @@
+"""Batches filled up to one of a few sizes: what is made for a size, a captured graph, then serves many batches.
+
+What fills them are sentences of PAD, which no loss counts and no other sentence sees.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from saccade.types import PAD, Batch, Layout, Tokens
+
+TILES = (16, 32, 64)
+"""Longest lengths at which attention's kernels change; above the last, its multiples."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Everything of a packed batch that a captured graph has fixed."""
+
+    rows: int
+    source_tokens: int
+    target_tokens: int
+    source_longest: int
+    target_longest: int
+
+
+def size_for(batch: Batch, *, tight: bool) -> Size:
+    """The size that a packed batch is filled up to: a pure function of it, so that a resumed run finds the same.
+
+    Tokens grow by at most a 32nd. `tight`: longest lengths stay, and rows grow by as little, since they cost.
+    """
+    sides = (batch.source, batch.target)
+    tokens = [_up(len(side.ids), parts=32, least=16) for side in sides]
+    longest = [side.layout.longest if tight else _tile(side.layout.longest) for side in sides]
+    spare = [-(-(wanted - len(side.ids)) // most) for wanted, side, most in zip(tokens, sides, longest, strict=True)]
+    rows = _up(len(batch) + max(spare), parts=32 if tight else 8, least=4)
+    return Size(rows, *tokens, *longest)
+
+
+def filled(batch: Batch, size: Size) -> Batch:
+    """The same pairs, and behind them sentences of PAD up to the size."""
+    return Batch(
+        _filled(batch.source, size.rows, size.source_tokens, size.source_longest),
+        _filled(batch.target, size.rows, size.target_tokens, size.target_longest),
+        batch.index,
+    )
+
+
+def _filled(side: Tokens, rows: int, tokens: int, longest: int) -> Tokens:
+    missing, spare = tokens - len(side.ids), rows - len(side.layout.lengths_B)
+    ends = torch.full((spare,), longest).cumsum(0).clamp(max=missing)
+    more = ends.diff(prepend=torch.zeros(1, dtype=torch.long))
+    lengths_B = torch.cat([side.layout.lengths_B, more])
+    ids_N = torch.cat([side.ids, side.ids.new_full((missing,), PAD)])
+    return Tokens(ids_N, Layout.padded(lengths_B, longest).packed())
+
+
+def _up(count: int, *, parts: int, least: int) -> int:
+    """Up to a multiple of a power of two: `least`, or at most one of so many parts of the count."""
+    step = max(least, (1 << max(0, count.bit_length() - 1)) // parts)
+    return -(-count // step) * step
+
+
+def _tile(longest: int) -> int:
+    return next((tile for tile in TILES if longest <= tile), -(-longest // TILES[-1]) * TILES[-1])

@@ -1,0 +1,120 @@
+"""Forward and backward passes as CUDA graphs: what a size of batch takes of the host is paid once, not at every update.
+
+Launching some thousand kernels one by one takes longer than a GPU needs to run those of a small batch. A graph has
+fixed shapes and addresses: batches are filled up to sizes (data/sizes.py), their numbers copied to where the graph
+reads them, and gradients are added up in place.
+"""
+
+import gc
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from saccade.data.sizes import Size, filled, size_for
+from saccade.loss import Loss
+from saccade.types import Batch
+
+MOST = 256
+"""Sizes that are captured; further ones are launched kernel by kernel."""
+Part = Callable[[str], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class _Captured:
+    inputs: Tensor
+    """Where the graph reads the batch: all its numbers in a row."""
+    forward: torch.cuda.CUDAGraph
+    backward: torch.cuda.CUDAGraph
+    nll: Tensor
+
+
+class Graphs:
+    """Gradients of batches on a GPU, captured for every size that comes a second time.
+
+    The first time launches kernel by kernel, which also builds them; both ways give the same numbers.
+    """
+
+    def __init__(self, forward: Callable[[Batch], Loss], device: torch.device, *, tight: bool) -> None:
+        """`tight`: the model computes on padding, see `size_for`."""
+        self.forward, self.device, self.tight = forward, device, tight
+        self.captures = True
+        self.factor = torch.ones((), device=device)
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all graphs: what they read or wrote has moved."""
+        self.seen: set[Size] = set()
+        self.captured: dict[Size, _Captured] = {}
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def add(self, batch: Batch, factor: float, part: Part) -> Tensor:
+        """Add the gradient of the factor times the batch's loss; its negative log-likelihood."""
+        self.factor.fill_(factor)
+        packed = batch.packed()
+        size = size_for(packed, tight=self.tight)
+        batch = filled(packed, size)
+        if size in self.captured:
+            return self._replayed(self.captured[size], batch, part)
+        if self.captures and size in self.seen and len(self.captured) < MOST:
+            captured = self._capture(batch)
+            if captured is not None:
+                self.captured[size] = captured
+                return self._replayed(captured, batch, part)
+        self.seen.add(size)
+        return self._launched(batch, part)
+
+    def _launched(self, batch: Batch, part: Part) -> Tensor:
+        with part("forward"):
+            loss = self.forward(batch.to(self.device))
+        with part("backward"):
+            torch.autograd.backward(loss.total * self.factor)
+        return loss.nll
+
+    def _replayed(self, captured: _Captured, batch: Batch, part: Part) -> Tensor:
+        with part("forward"):
+            captured.inputs.copy_(batch.flat(pinned=True), non_blocking=True)
+            captured.forward.replay()
+        with part("backward"):
+            captured.backward.replay()
+        return captured.nll.clone()  # the next replay writes there
+
+    def _capture(self, batch: Batch) -> _Captured | None:
+        """None where something in the model cannot be captured: training then goes on without."""
+        inputs = torch.empty_like(batch.flat(), device=self.device)
+        static, forward, backward = batch.holding(inputs), torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        try:
+            with self._recording(forward):
+                loss = self.forward(static)
+            with self._recording(backward):
+                torch.autograd.backward(loss.total * self.factor)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self.captures = False
+            reason = str(error).splitlines()[0]
+            warnings.warn(f"training goes on without CUDA graphs, and slower: {reason}", RuntimeWarning, stacklevel=2)
+            return None
+        return _Captured(inputs, forward, backward, loss.nll)
+
+    @contextmanager
+    def _recording(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+        """`torch.cuda.graph` without its synchronisation and its emptying of caches, which take longer than a step."""
+        collects = gc.isenabled()
+        gc.disable()  # what it would free may belong to the device
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        try:
+            with torch.cuda.stream(self.stream):
+                graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+                try:
+                    yield
+                finally:
+                    graph.capture_end()
+        finally:
+            torch.cuda.current_stream(self.device).wait_stream(self.stream)
+            if collects:
+                gc.enable()

@@ -1,0 +1,149 @@
+"""A batch filled up to a size = the batch itself, and what was captured as a graph = what is launched."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from saccade.config import parse
+from saccade.data.sizes import filled, size_for
+from saccade.loss import output_loss
+from saccade.models.build import build_translator
+from saccade.models.translator import Translator, TranslatorConfig
+from saccade.nn.masks import pack
+from saccade.train.gradient import Gradient
+from saccade.train.numerics import numerics
+from saccade.train.settings import Precision
+from saccade.types import PAD, Batch, Tokens
+from tests.cases import TranslatorCase, every_translator, name_of
+
+translators = pytest.mark.parametrize("case", every_translator(), ids=name_of)
+lengths = st.lists(st.tuples(st.integers(1, 90), st.integers(1, 90)), min_size=1, max_size=40)
+
+
+def pairs(lengths: list[tuple[int, int]], seed: int = 0) -> Batch:
+    random = np.random.default_rng(seed)
+    sides = [[random.integers(4, 13, length) for length in side] for side in zip(*lengths, strict=True)]
+    return Batch(Tokens.of(sides[0]), Tokens.of(sides[1])).packed()
+
+
+# ---- sizes
+
+
+@given(lengths, st.booleans())
+def test_a_filled_batch_has_its_size_and_the_same_pairs_first(lengths: list[tuple[int, int]], tight: bool) -> None:
+    batch = pairs(lengths)
+    size = size_for(batch, tight=tight)
+    full = filled(batch, size)
+    assert len(full) == size.rows
+    for side, mine, tokens, longest in (
+        (full.source, batch.source, size.source_tokens, size.source_longest),
+        (full.target, batch.target, size.target_tokens, size.target_longest),
+    ):
+        real = len(mine.ids)
+        assert len(side.ids) == tokens == int(side.layout.lengths_B.sum())
+        assert side.layout.longest == longest >= int(side.layout.lengths_B.max())
+        assert torch.equal(side.ids[:real], mine.ids)
+        assert (side.ids[real:] == PAD).all()
+        assert torch.equal(side.layout.lengths_B[: len(batch)], mine.layout.lengths_B)
+        assert tokens - real < max(16, real / 32 + 1)
+        assert longest == mine.layout.longest or not tight
+    assert size_for(batch, tight=tight) == size  # nothing but the batch decides
+
+
+@given(lengths)
+def test_a_batch_in_one_piece_is_the_batch_again(lengths: list[tuple[int, int]]) -> None:
+    batch = pairs(lengths)
+    again = batch.holding(batch.flat())
+    for mine, theirs in ((batch.source, again.source), (batch.target, again.target)):
+        assert torch.equal(mine.ids, theirs.ids)
+        for name in ("lengths_B", "offsets_B", "slots_N"):
+            assert torch.equal(getattr(mine.layout, name), getattr(theirs.layout, name)), name
+
+
+@translators
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_filled_equals_unfilled(case: TranslatorCase, device: str) -> None:
+    """The loss, and the gradient of every weight, in double precision: the sentences of PAD are never seen."""
+    model, batch = case.build().double().to(device), case.batch().packed()
+    names, weights = zip(*model.named_parameters(), strict=True)
+
+    def of(batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
+        here = batch.to(torch.device(device))
+        loss = output_loss(model.features(here), model.output, here.target, 0.1)
+        return loss.nll, torch.autograd.grad(loss.total, weights)
+
+    full = filled(batch, size_for(batch, tight=model.computes_padding))
+    assert len(full.target.ids) > len(batch.target.ids)
+    (nll, expected), (full_nll, actual) = of(batch), of(full)
+    torch.testing.assert_close(full_nll, nll)
+    for name, mine, theirs in zip(names, actual, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, msg=f"{name} differs")
+
+
+# ---- on a GPU
+
+WIDE = {"kind": "transformer", "layers": 2, "width": 64, "heads": 2, "feedforward": 96}
+RECURRENT = {"kind": "lstm", "layers": 2, "width": 32, "dropout": 0.2}
+on_gpu = [
+    {"encoder": WIDE | {"norm": norm, "activation": activation, "dropout": dropout}} | {"tie": tie}
+    for norm, activation, dropout, tie in [("pre", "relu", 0.1, "all"), ("post", "gelu", 0.0, "none")]
+]
+on_gpu = [each | {"decoder": each["encoder"]} for each in on_gpu]
+on_gpu.append({"encoder": RECURRENT, "decoder": RECURRENT | {"attention": {"score": "general"}}})
+on_gpu.append({"encoder": RECURRENT, "decoder": RECURRENT | {"attention": {"score": "dot"}, "feed_input": True}})
+models = pytest.mark.parametrize("config", on_gpu, ids=["pre-norm", "post-norm", "lstm", "fed"])
+
+
+def built(config: dict[str, object]) -> Translator:
+    torch.manual_seed(0)
+    return build_translator(parse(TranslatorConfig, config), 13, 13).cuda()
+
+
+@pytest.mark.gpu
+@models
+def test_packed_with_kernels_equals_padded_without(config: dict[str, object]) -> None:
+    model = built(config).eval()
+    batch = pairs([(40, 33), (5, 9), (70, 64), (1, 2), (17, 16)])
+    packed = batch.to(torch.device("cuda"))
+    padded = Batch(_padded(batch.source), _padded(batch.target)).to(torch.device("cuda"))
+    torch.testing.assert_close(model(packed), pack(model(padded), packed.target.layout), rtol=2e-3, atol=2e-3)
+
+
+def _padded(side: Tokens) -> Tokens:
+    ends = side.layout.lengths_B.cumsum(0).tolist()
+    return Tokens.of([side.ids[begin:end].tolist() for begin, end in zip([0, *ends], ends, strict=False)])
+
+
+def gradient_of(gradient: Gradient, batch: Batch, update: int) -> Iterator[Tensor]:
+    gradient.clear()
+    yield gradient.accumulate([batch], update)
+    for parameter in gradient.model.parameters():
+        assert parameter.grad is not None
+        yield parameter.grad.clone()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@models
+def test_captured_equals_launched(config: dict[str, object], precision: Precision) -> None:
+    """To the bit, dropout included, for several batches of one size; and twice the same."""
+    device, model = torch.device("cuda"), built(config).train()
+    first, second = (pairs([(40, 33), (5, 9), (61, 64), (3, 2), (17, 16)], seed) for seed in (0, 1))
+    with numerics(precision, device, deterministic=True):
+        launching = Gradient(model, device, precision, 0.1, seed=1)
+        assert launching._graphs is not None
+        launching._graphs.captures = False
+        expected = [list(gradient_of(launching, batch, update)) for update, batch in enumerate((first, second, first))]
+        capturing = Gradient(model, device, precision, 0.1, seed=1)
+        assert capturing._graphs is not None
+        list(gradient_of(capturing, second, 7))  # a size that comes a second time is captured
+        for _ in range(2):
+            for update, batch in enumerate((first, second, first)):
+                for mine, theirs in zip(gradient_of(capturing, batch, update), expected[update], strict=True):
+                    assert torch.equal(mine, theirs)
+        assert len(capturing._graphs.captured) == 1
