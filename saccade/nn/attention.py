@@ -84,62 +84,91 @@ def attend(scores: Tensor, values: Tensor, may_look: Tensor | None) -> tuple[Ten
     return weights.to(values.dtype) @ values, weights
 
 
-class MultiHead(nn.Module):
-    """Several scaled dot-product attentions side by side (Vaswani et al. 2017, section 3.2).
+def look(
+    q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, *, causal: bool, watch: Watch, kind: str
+) -> Tensor:
+    """Scaled dot-product attention (Vaswani et al. 2017, equation 1) of each head, watched: (…, H, K)."""
+    q_BTHK, k_BSHK, v_BSHK = masks.pad(q, queries), masks.pad(k, keys), masks.pad(v, keys)
+    seen = masks.causal_TS(queries.longest, keys.longest, q.device) if causal else masks.keys_B1S(keys)
+    scores_BHTS = torch.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK) * q.shape[-1] ** -0.5
+    may_look = seen[:, None] if seen is not None and seen.ndim == 3 else seen  # (B,1,S) -> (B,1,1,S)
+    mixed_BHTK, weights_BHTS = attend(scores_BHTS, v_BSHK.transpose(1, 2), may_look)
+    watch.saw_attention(kind, weights_BHTS)
+    return masks.pack(mixed_BHTK.transpose(1, 2), queries)
 
-    Heads are contiguous slices of the width; every projection has a bias, as in torch.nn.MultiheadAttention.
-    """
 
-    def __init__(self, width: int, heads: int, *, memory_width: int | None = None) -> None:
+class Heads(nn.Module):
+    """Side by side, contiguous slices of the width; mapped once more where they are joined."""
+
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.of_query = nn.Linear(width, width)
-        self.of_key_value = nn.Linear(width if memory_width is None else memory_width, 2 * width)
-        self.out = nn.Linear(width, width)
-        nn.init.xavier_uniform_(self.of_query.weight)
-        for weight in self.of_key_value.weight.data.chunk(2):
-            nn.init.xavier_uniform_(weight)
-        nn.init.xavier_uniform_(self.out.weight)
-        for linear in (self.of_query, self.of_key_value, self.out):
-            nn.init.zeros_(linear.bias)
+        self.out = projection(width, width, parts=1)
 
-    def _split(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:-1], self.heads, -1)  # (…, D) -> (…, H, K)
+    def split(self, x: Tensor, parts: int) -> Tensor:
+        """(…, parts · D) -> (…, parts, H, K)."""
+        return x.view(*x.shape[:-1], parts, self.heads, -1)
+
+    def join(self, mixed: Tensor) -> Product:
+        """(…, H, K) -> (…, D)."""
+        return kernels.product(mixed.flatten(-2), self.out)
+
+
+class SelfAttention(nn.Module):
+    """Several attentions of a sequence to itself (Vaswani et al. 2017, section 3.2).
+
+    Every projection has a bias, as in torch.nn.MultiheadAttention; queries, keys and values are made by one product.
+    """
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.of_input = projection(width, width, parts=3)
+        self.heads = Heads(width, heads)
+
+    def project(self, x: Tensor) -> Tensor:
+        """(…, D) -> (…, 3, H, K): queries, keys, values."""
+        return self.heads.split(self.of_input(x), 3)
+
+    def look(self, qkv: Tensor, layout: Layout, *, causal: bool, watch: Watch | None = None, kind: str = "") -> Tensor:
+        """What each token sees of each head's values (…, H, K)."""
+        if watch is None:
+            return kernels.self_attention(qkv, layout, causal=causal)
+        q, k, v = qkv.unbind(-3)
+        return look(q, k, v, layout, layout, causal=causal, watch=watch, kind=kind)
+
+
+class CrossAttention(nn.Module):
+    """Several attentions of one sequence to another."""
+
+    def __init__(self, width: int, heads: int, memory_width: int) -> None:
+        super().__init__()
+        self.of_query = projection(width, width, parts=1)
+        self.of_memory = projection(memory_width, width, parts=2)
+        self.heads = Heads(width, heads)
 
     def queries(self, x: Tensor) -> Tensor:
         """(…, D) -> (…, H, K)."""
-        return self._split(self.of_query(x))
+        return self.heads.split(self.of_query(x), 1).squeeze(-3)
 
     def keys_values(self, memory: Tensor) -> Tensor:
-        """(…, E) -> (…, 2, H, K): keys and values side by side."""
-        both: Tensor = self.of_key_value(memory)
-        return both.view(*both.shape[:-1], 2, self.heads, -1)
+        """(…, E) -> (…, 2, H, K)."""
+        return self.heads.split(self.of_memory(memory), 2)
 
-    def look(
-        self,
-        q: Tensor,
-        kv: Tensor,
-        queries: Layout,
-        keys: Layout,
-        *,
-        causal: bool = False,
-        watch: Watch | None = None,
-        kind: str = "",
-    ) -> Tensor:
+    def look(self, q: Tensor, kv: Tensor, queries: Layout, keys: Layout, watch: Watch | None = None) -> Tensor:
         """What each query sees of each head's values (…, H, K), laid out as the queries."""
         if watch is None:
-            return kernels.attention(q, kv, queries, keys, causal=causal)
-        q_BTHK, (k_BSHK, v_BSHK) = masks.pad(q, queries), masks.pad(kv, keys).unbind(-3)
-        seen = masks.causal_TS(queries.longest, keys.longest, q.device) if causal else masks.keys_B1S(keys)
-        scores_BHTS = torch.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK) * q.shape[-1] ** -0.5
-        may_look = seen[:, None] if seen is not None and seen.ndim == 3 else seen  # (B,1,S) -> (B,1,1,S)
-        mixed_BHTK, weights_BHTS = attend(scores_BHTS, v_BSHK.transpose(1, 2), may_look)
-        watch.saw_attention(kind, weights_BHTS)
-        return masks.pack(mixed_BHTK.transpose(1, 2), queries)
+            return kernels.cross_attention(q, kv, queries, keys)
+        k, v = kv.unbind(-3)
+        return look(q, k, v, queries, keys, causal=False, watch=watch, kind="cross")
 
-    def join(self, mixed: Tensor) -> Product:
-        """The heads side by side, mapped once more: (…, H, K) -> (…, D)."""
-        return kernels.product(mixed.flatten(-2), self.out)
+
+def projection(width_in: int, width: int, *, parts: int) -> nn.Linear:
+    """A linear map to several vectors of the same width, each drawn as if it were alone."""
+    linear = nn.Linear(width_in, parts * width)
+    for weight in linear.weight.data.chunk(parts):
+        nn.init.xavier_uniform_(weight)
+    nn.init.zeros_(linear.bias)
+    return linear
 
 
 class FeedForward(nn.Module):
@@ -147,13 +176,10 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, inner: int, dropout: float, activation: Literal["relu", "gelu"] = "relu") -> None:
         super().__init__()
-        self.widen = nn.Linear(width, inner)
-        self.narrow = nn.Linear(inner, width)
+        self.widen = projection(width, inner, parts=1)
+        self.narrow = projection(inner, width, parts=1)
         self.dropout = Dropout(dropout)
         self.activation: Literal["relu", "gelu"] = activation
-        for linear in (self.widen, self.narrow):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Product:
         inner = kernels.activate(kernels.product(x, self.widen), self.activation, self.dropout)

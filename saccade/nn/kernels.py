@@ -55,8 +55,8 @@ def _seed(x: Tensor, dropout: Dropout) -> Tensor | None:
     return torch.randint(1 << 62, (), device=x.device) if dropout.acts else None
 
 
-def residual_norm(x: Tensor, given: Product, norm: nn.LayerNorm, dropout: Dropout) -> tuple[Tensor, Tensor]:
-    """The sum y = x + Drop(given) and its norm."""
+def residual_norm(x: Tensor, given: Product, norm: nn.LayerNorm, dropout: Dropout) -> tuple[Tensor, Tensor, Tensor]:
+    """The sum y = x + Drop(given), and its norm twice: for two readers, whose gradients are added on the way back."""
     if triton_residual.available(x) and x.shape[-1] <= triton_residual.WIDEST:
         rate = dropout.rate if dropout.acts else 0.0
         return triton_residual.residual_norm(
@@ -64,7 +64,8 @@ def residual_norm(x: Tensor, given: Product, norm: nn.LayerNorm, dropout: Dropou
             r_bias_D=given.bias, dropout=rate, seed=_seed(x, dropout), epsilon=norm.eps,
         )  # fmt: skip
     y = x + dropout(given.whole())
-    return y, norm(y)
+    normed: Tensor = norm(y)
+    return y, normed, normed
 
 
 def residual(x: Tensor, given: Product, dropout: Dropout) -> Tensor:
@@ -88,15 +89,24 @@ def activate(given: Product, activation: Literal["relu", "gelu"], dropout: Dropo
     return inner
 
 
-def attention(q: Tensor, kv: Tensor, queries: Layout, keys: Layout, *, causal: bool = False) -> Tensor:
-    """softmax(q·k/√K) v of each sentence, without ever holding the weights: (…, H, K), laid out as the queries.
+def self_attention(qkv: Tensor, layout: Layout, *, causal: bool) -> Tensor:
+    """softmax(q·k/√K) v within each sentence, without ever holding the weights: (…, 3, H, K) -> (…, H, K)."""
+    if triton_attention.available(qkv, layout, layout):
+        return triton_attention.attend_self(qkv, layout, causal=causal)
+    q, k, v = qkv.unbind(-3)
+    return _dense(q, k, v, layout, layout, causal=causal)
 
-    Keys and values lie side by side, (…, 2, H, K). With `causal`, queries and keys are the same tokens. Padding stands
-    behind the real tokens, so that a causal mask alone keeps it out of sight.
-    """
+
+def cross_attention(q: Tensor, kv: Tensor, queries: Layout, keys: Layout) -> Tensor:
+    """The same with queries (…, H, K) from elsewhere than keys and values (…, 2, H, K)."""
     if triton_attention.available(q, queries, keys):
-        return triton_attention.attend_cross(q, kv, queries, keys, causal=causal)
+        return triton_attention.attend_cross(q, kv, queries, keys)
     k, v = kv.unbind(-3)
+    return _dense(q, k, v, queries, keys, causal=False)
+
+
+def _dense(q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, *, causal: bool) -> Tensor:
+    """Padding stands behind the real tokens, so that a causal mask alone keeps it out of sight."""
     q_BTHK, k_BSHK, v_BSHK = masks.pad(q, queries), masks.pad(k, keys), masks.pad(v, keys)
     look_BS = None if causal or keys.even else masks.valid_BT(keys)
     may_look = None if look_BS is None else look_BS[:, None, None]

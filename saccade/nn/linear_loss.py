@@ -18,6 +18,8 @@ from saccade.types import PAD
 CHUNK_ON_CPU, CHUNK_ON_GPU = 1 << 22, 1 << 28
 """Logits that are held at once: what a CPU's cache may hold, and 512 MiB on a GPU in half precision."""
 
+ROWS_OF_A_TILE = 16
+
 
 class Sums(NamedTuple):
     total: Tensor
@@ -163,9 +165,9 @@ class _PassWithKernel:
     def with_gradient(self, weight_dtype: torch.dtype) -> Sums:
         self.dx_ND = torch.empty_like(self.x_ND)
         self.dweight_VD = torch.zeros_like(self.weight_VD, dtype=torch.float32)
-        self.dbias_V = torch.zeros_like(self.bias_V, dtype=torch.float32)
+        self.dbias_RV = self.bias_V.new_zeros(ROWS_OF_A_TILE, len(self.bias_V), dtype=torch.float32)
         sums = self._through(with_gradient=True)
-        self.dweight_VD, self.dbias_V = self.dweight_VD.to(weight_dtype), self.dbias_V.to(weight_dtype)
+        self.dweight_VD, self.dbias_V = self.dweight_VD.to(weight_dtype), self.dbias_RV[0].to(weight_dtype)
         return sums
 
     def _through(self, *, with_gradient: bool) -> Sums:
@@ -185,7 +187,9 @@ class _PassWithKernel:
     def _add_gradient(self, rows: slice, by_logit_RV: Tensor) -> None:
         torch.mm(by_logit_RV, self.weight_VD, out=self.dx_ND[rows])
         self.dweight_VD = _added(self.dweight_VD, by_logit_RV.t(), self.x_ND[rows])
-        self.dbias_V = _added(self.dbias_V[None], by_logit_RV.new_ones(1, len(by_logit_RV)), by_logit_RV)[0]
+        # The sum over rows as a product with ones, of as many rows as a tile of the tensor cores has.
+        ones = by_logit_RV.new_ones(ROWS_OF_A_TILE, len(by_logit_RV))
+        self.dbias_RV = _added(self.dbias_RV, ones, by_logit_RV)
 
 
 def _added(total: Tensor, a: Tensor, b: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.nn import kernels
-from saccade.nn.attention import FeedForward, MultiHead
+from saccade.nn.attention import CrossAttention, FeedForward, SelfAttention
 from saccade.nn.dropout import Dropout
 from saccade.nn.kernels import Product
 from saccade.nn.watch import Watch
@@ -73,12 +73,11 @@ class Residual(nn.Module):
         So that either way sum and norm are one pass over memory; without a next part there is no norm to take.
         """
         if self.place == "post":
-            _, normed = kernels.residual_norm(stream.sum, part, self.norm, self.dropout)
-            return Stream(normed, normed)
+            return Stream(*kernels.residual_norm(stream.sum, part, self.norm, self.dropout)[1:])
         if following is None:
             y = kernels.residual(stream.sum, part, self.dropout)
             return Stream(y, y)
-        return Stream(*kernels.residual_norm(stream.sum, part, following, self.dropout))
+        return Stream(*kernels.residual_norm(stream.sum, part, following, self.dropout)[:2])
 
 
 class Block(nn.Module):
@@ -96,9 +95,9 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         self.causal = causal
-        self.look_self = MultiHead(width, heads)
+        self.look_self = SelfAttention(width, heads)
         self.around_self = Residual(width, dropout, norm)
-        self.look_memory = None if memory_width is None else MultiHead(width, heads, memory_width=memory_width)
+        self.look_memory = None if memory_width is None else CrossAttention(width, heads, memory_width)
         self.around_memory = None if memory_width is None else Residual(width, dropout, norm)
         self.feed_forward = FeedForward(width, inner, dropout, activation)
         self.around_feed_forward = Residual(width, dropout, norm)
@@ -144,26 +143,28 @@ class Block(nn.Module):
         return self.around_feed_forward.join(stream, self.feed_forward(stream.read), following)
 
     def _mix_self(self, x: Tensor, layout: Layout, cache: Cache | None, watch: Watch | None) -> Product:
-        mine = self.look_self
-        q, kv = mine.queries(x), mine.keys_values(x)
-        if cache is not None:
-            cache.write(*kv.unbind(-3))
-            seen = cache.may_look(q.shape[1])
-            return mine.join(kernels.dot_product(q, cache.k_NMHK, cache.v_NMHK, seen, causal=False))
-        kind = "decoder" if self.causal else "encoder"
-        return mine.join(mine.look(q, kv, layout, layout, causal=self.causal, watch=watch, kind=kind))
+        qkv = self.look_self.project(x)
+        if cache is None:
+            kind = "decoder" if self.causal else "encoder"
+            mixed = self.look_self.look(qkv, layout, causal=self.causal, watch=watch, kind=kind)
+        else:
+            q_NTHK, k_NTHK, v_NTHK = qkv.unbind(-3)
+            cache.write(k_NTHK, v_NTHK)
+            seen = cache.may_look(q_NTHK.shape[1])
+            mixed = kernels.dot_product(q_NTHK, cache.k_NMHK, cache.v_NMHK, seen, causal=False)
+        return self.look_self.heads.join(mixed)
 
     def _mix_memory(self, x: Tensor, layout: Layout, memory: Memory, watch: Watch | None) -> Product:
         assert self.look_memory is not None  # a block has both or neither
         mine, q = self.look_memory, self.look_memory.queries(x)
         if layout.is_packed:
-            return mine.join(mine.look(q, memory.kv, layout, memory.layout, watch=watch, kind="cross"))
+            return mine.heads.join(mine.look(q, memory.kv, layout, memory.layout, watch))
         N, T, H, K = q.shape
         # The hypotheses of one sentence are further queries to the same memory, which is never repeated.
         B = len(memory.layout.lengths_B)
         further = layout if N == B else Layout(memory.layout.lengths_B, N // B * T)
-        mixed_BQHK = mine.look(q.reshape(B, -1, H, K), memory.kv, further, memory.layout, watch=watch, kind="cross")
-        return mine.join(mixed_BQHK.reshape(N, T, H, K))
+        mixed_BQHK = mine.look(q.reshape(B, -1, H, K), memory.kv, further, memory.layout, watch)
+        return mine.heads.join(mixed_BQHK.reshape(N, T, H, K))
 
 
 class Stack(nn.Module):

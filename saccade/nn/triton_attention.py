@@ -57,11 +57,10 @@ def attend_self(
 
 
 def attend_cross(
-    q_QHK: Tensor, kv_S2HK: Tensor, queries: Layout, keys: Layout, *,
-    causal: bool = False, dropout: float = 0.0, seed: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+    q_QHK: Tensor, kv_S2HK: Tensor, queries: Layout, keys: Layout, *, dropout: float = 0.0, seed: Tensor | None = None
+) -> Tensor:
     """`attend` on the memory's fused projection."""
-    out: Tensor = _Attend.apply(q_QHK, kv_S2HK, None, queries, keys, causal, dropout, seed)
+    out: Tensor = _Attend.apply(q_QHK, kv_S2HK, None, queries, keys, False, dropout, seed)
     return out
 
 

@@ -54,15 +54,16 @@ def drop_level(dropout: float, seed: Tensor | None) -> int:
 def residual_norm(
     x: Tensor, r: Tensor, weight_D: Tensor, bias_D: Tensor, *,
     r_bias_D: Tensor | None = None, dropout: float = 0.0, seed: Tensor | None = None, epsilon: float = 1e-5,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Y = x + Drop(r + r_bias) and z = LayerNorm(y): y in x's precision, z in r's; statistics in float32.
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Y = x + Drop(r + r_bias) and z = LayerNorm(y), twice: y in x's precision, z in r's; statistics in float32.
 
-    Pre-norm goes on with both, post-norm with z alone. `r_bias_D` is the bias of the product that made r: added here,
+    Pre-norm goes on with y and z. Post-norm goes on with z, which two read: given to each as a tensor of its own, their
+    gradients are added within the backward's one pass. `r_bias_D` is the bias of the product that made r: added here,
     its gradient costs no pass of its own.
     """
     drop = drop_level(dropout, seed)
-    y, z = _ResidualNorm.apply(x, r, weight_D, bias_D, r_bias_D, drop, seed, epsilon)
-    return y, z
+    y, z, again = _ResidualNorm.apply(x, r, weight_D, bias_D, r_bias_D, drop, seed, epsilon)
+    return y, z, again
 
 
 def activate(
@@ -89,7 +90,7 @@ class _ResidualNorm(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, r: Tensor, weight_D: Tensor, bias_D: Tensor, r_bias_D: Tensor | None,
         drop: int, seed: Tensor | None, epsilon: float,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         y_ND, z_ND, mean_N, spread_N = residual_forward(
             _flat(x), _flat(r), weight_D, bias_D, r_bias_D, seed, drop, epsilon
         )
@@ -97,17 +98,19 @@ class _ResidualNorm(torch.autograd.Function):
         ctx.options, ctx.shape = (drop, r_bias_D is not None), x.shape
         ctx.dtypes = (r.dtype, bias_D.dtype, None if r_bias_D is None else r_bias_D.dtype)
         ctx.set_materialize_grads(False)
-        return y_ND.view(x.shape), z_ND.view(x.shape)
+        return y_ND.view(x.shape), z_ND.view(x.shape), z_ND.detach().view(x.shape)
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor | None, dz: Tensor | None) -> Any:
+    def backward(ctx: Any, dy: Tensor | None, dz: Tensor | None, again: Tensor | None) -> Any:
         y_ND, weight_D, mean_N, spread_N, seed = ctx.saved_tensors
         r_dtype, bias_dtype, r_bias_dtype = ctx.dtypes
+        dz, again = (dz, again) if dz is not None else (again, None)
         dz_ND = torch.zeros_like(y_ND) if dz is None else _flat(dz)
         drop, r_bias = ctx.options
         dx, dr, sums = residual_backward(
-            None if dy is None else _flat(dy), dz_ND, y_ND, weight_D, mean_N, spread_N, seed, drop, r_bias, r_dtype
-        )
+            None if dy is None else _flat(dy), dz_ND, None if again is None else _flat(again),
+            y_ND, weight_D, mean_N, spread_N, seed, drop, r_bias, r_dtype,
+        )  # fmt: skip
         dx = dx.view(ctx.shape)
         dr = dx if dr.numel() == 0 else dr.view(ctx.shape)
         dr_bias = sums[2].to(r_bias_dtype) if r_bias_dtype is not None else None
@@ -131,7 +134,7 @@ def residual_forward(
 
 
 def residual_backward(
-    dy: Tensor | None, dz: Tensor, y: Tensor, weight: Tensor, mean: Tensor, spread: Tensor,
+    dy: Tensor | None, dz: Tensor, again: Tensor | None, y: Tensor, weight: Tensor, mean: Tensor, spread: Tensor,
     seed: Tensor | None, drop: int, r_bias: bool, r_dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dx, dr (nothing where it is dx), and the gradients of weight, bias and r's bias (2 or 3, D) in float32."""
@@ -142,7 +145,7 @@ def residual_backward(
     dr = torch.empty_like(y, dtype=r_dtype) if drop > 0 or r_dtype != y.dtype else y.new_empty(0)
     sums = y.new_empty(programs, 3 if r_bias else 2, D, dtype=torch.float32)
     _residual_backward[(programs,)](
-        dy, dz, y, weight, mean, spread, seed, dx, dr if len(dr) else None, sums, N,
+        dy, dz, again, y, weight, mean, spread, seed, dx, dr if len(dr) else None, sums, N,
         D=D, DROP=drop, R_BIAS=r_bias, **tile,
     )  # fmt: skip
     return dx, dr, sums.sum(0)
@@ -239,7 +242,7 @@ def _residual_forward(
 
 @jit
 def _residual_backward(
-    dy, dz, y, weight, mean, spread, seed, dx, dr, sums, N,
+    dy, dz, again, y, weight, mean, spread, seed, dx, dr, sums, N,
     D: constexpr, DROP: constexpr, R_BIAS: constexpr, ROWS: constexpr, BLOCK: constexpr,
 ):  # fmt: skip
     columns = tl.arange(0, BLOCK)
@@ -251,6 +254,8 @@ def _residual_backward(
         inside = (rows < N)[:, None] & (columns < D)[None, :]
         at = rows.to(tl.int64)[:, None] * D + columns[None, :]
         slope = tl.load(dz + at, mask=inside, other=0.0).to(tl.float32)
+        if again is not None:
+            slope += tl.load(again + at, mask=inside, other=0.0).to(tl.float32)
         value = tl.load(y + at, mask=inside, other=0.0).to(tl.float32)
         centre = tl.load(mean + rows, mask=rows < N, other=0.0)
         steep = tl.load(spread + rows, mask=rows < N, other=0.0)

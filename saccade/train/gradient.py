@@ -54,11 +54,15 @@ class Gradient:
 
     def __post_init__(self) -> None:
         if self.device.type == "cuda":
-            self._graphs = Graphs(self._forward, self.device, tight=self.model.computes_padding)
+            trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+            self._graphs = Graphs(self._forward, trained, self.device, tight=self.model.computes_padding)
 
     def clear(self) -> None:
-        """Begin a new sum. Graphs hold on to the addresses of gradients: those become zero where they lie."""
-        self.model.zero_grad(set_to_none=self._graphs is None)
+        """Begin a new sum."""
+        if self._graphs is None:
+            self.model.zero_grad(set_to_none=True)
+        else:
+            self._graphs.clear()
 
     def accumulate(self, batches: list[Batch], update: int) -> Tensor:
         """Add the gradient of the mean loss over all tokens of the batches; the summed negative log-likelihood.
@@ -90,8 +94,9 @@ class Gradient:
 
     def _forget(self) -> None:
         """Give back all that gradients have taken of memory."""
-        self.model.zero_grad(set_to_none=True)
-        if self._graphs is not None:
+        if self._graphs is None:
+            self.model.zero_grad(set_to_none=True)
+        else:
             self._graphs.reset()
             torch.cuda.empty_cache()
 

@@ -7,7 +7,7 @@ reads them, and gradients are added up in place.
 
 import gc
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
@@ -38,16 +38,26 @@ class Graphs:
     The first time launches kernel by kernel, which also builds them; both ways give the same numbers.
     """
 
-    def __init__(self, forward: Callable[[Batch], Loss], device: torch.device, *, tight: bool) -> None:
-        """`tight`: the model computes on padding, see `size_for`."""
-        self.forward, self.device, self.tight = forward, device, tight
+    def __init__(
+        self, forward: Callable[[Batch], Loss], weights: Sequence[Tensor], device: torch.device, *, tight: bool
+    ) -> None:
+        """`weights`: what has a gradient. `tight`: the model computes on padding, see `size_for`."""
+        self.forward, self.weights, self.device, self.tight = forward, list(weights), device, tight
         self.captures = True
         self.factor = torch.ones((), device=device)
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.reset()
 
+    def clear(self) -> None:
+        """Begin a new sum of gradients, in the place of the last."""
+        sums = [weight.grad for weight in self.weights if weight.grad is not None]
+        if sums:
+            torch._foreach_zero_(sums)
+
     def reset(self) -> None:
-        """Forget all graphs: what they read or wrote has moved."""
+        """Forget all graphs, and give the gradients' memory back: what graphs read or wrote there has moved."""
+        for weight in self.weights:
+            weight.grad = None
         self.seen: set[Size] = set()
         self.captured: dict[Size, _Captured] = {}
         self.pool = torch.cuda.graph_pool_handle()
@@ -72,8 +82,21 @@ class Graphs:
         with part("forward"):
             loss = self.forward(batch.to(self.device))
         with part("backward"):
-            torch.autograd.backward(loss.total * self.factor)
+            self._backward(loss)
         return loss.nll
+
+    def _backward(self, loss: Loss) -> None:
+        """`torch.autograd.backward` would add up weight by weight, each with a kernel of its own."""
+        made = torch.autograd.grad(loss.total * self.factor, self.weights, allow_unused=True)
+        sums, more = [], []
+        for weight, gradient in zip(self.weights, made, strict=True):
+            if gradient is None:
+                continue
+            if weight.grad is None:  # before the first capture
+                weight.grad = torch.zeros_like(weight)
+            sums.append(weight.grad)
+            more.append(gradient)
+        torch._foreach_add_(sums, more)
 
     def _replayed(self, captured: _Captured, batch: Batch, part: Part) -> Tensor:
         with part("forward"):
@@ -91,7 +114,7 @@ class Graphs:
             with self._recording(forward):
                 loss = self.forward(static)
             with self._recording(backward):
-                torch.autograd.backward(loss.total * self.factor)
+                self._backward(loss)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:

@@ -19,7 +19,7 @@ from saccade.loss import cross_entropy
 from saccade.models.build import build_translator
 from saccade.models.encoders import RecurrentEncoder
 from saccade.models.translator import TranslatorConfig
-from saccade.nn.attention import MultiHead
+from saccade.nn.attention import SelfAttention
 from saccade.nn.masks import reverse, valid_BT
 from saccade.nn.recurrent import Elman, Gru, Lstm
 from saccade.types import Batch, State, Tokens
@@ -156,12 +156,12 @@ def _parts(model: nn.Module, name: str, gradient: Tensor) -> tuple[Tensor, ...]:
     match owner:
         case Elman() | Gru() | Lstm():
             return gradient.chunk(len(gradient) // owner.width)
-        case _ if name.endswith("of_key_value.bias"):
-            keys, values = gradient.chunk(2)
+        case _ if name.endswith(("of_memory.bias", "of_input.bias")):
+            *queries, keys, values = gradient.chunk(2 if "of_memory" in name else 3)
             assert keys.abs().max() < 1e-5 * max(1.0, float(values.abs().max()))
-            return (values,)
-        case _ if name.endswith("of_key_value.weight"):
-            return gradient.chunk(2)
+            return (*queries, values)
+        case _ if name.endswith(("of_memory.weight", "of_input.weight")):
+            return gradient.chunk(2 if "of_memory" in name else 3)
         case _:
             return (gradient,)
 
@@ -339,4 +339,4 @@ def test_a_reversed_encoder_reads_back_to_front_and_answers_in_the_sources_order
 
 
 def test_multi_head_counts_no_parameter_for_its_heads() -> None:
-    assert len({sum(p.numel() for p in MultiHead(6, heads).parameters()) for heads in (1, 2, 3, 6)}) == 1
+    assert len({sum(p.numel() for p in SelfAttention(6, heads).parameters()) for heads in (1, 2, 3, 6)}) == 1

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from saccade.nn.attention import MultiHead, ScoreKind, attend, make_score
+from saccade.nn.attention import CrossAttention, ScoreKind, SelfAttention, attend, make_score
 from saccade.nn.kernels import dot_product
 from saccade.nn.masks import causal_TS
 from saccade.nn.transformer import Block, NormPlace
@@ -16,9 +16,8 @@ norms = pytest.mark.parametrize("norm", ["pre", "post"])
 scores = pytest.mark.parametrize("kind", ["dot", "general", "additive"])
 
 
-def self_attention(multi: MultiHead, x_BTD: Tensor, layout: Layout, causal: bool, watch: Watch | None) -> Tensor:
-    kv = multi.keys_values(x_BTD)
-    return multi.join(multi.look(multi.queries(x_BTD), kv, layout, layout, causal=causal, watch=watch)).whole()
+def self_attention(multi: SelfAttention, x_BTD: Tensor, layout: Layout, causal: bool, watch: Watch | None) -> Tensor:
+    return multi.heads.join(multi.look(multi.project(x_BTD), layout, causal=causal, watch=watch)).whole()
 
 
 def random_block(norm: NormPlace, memory_width: int | None, causal: bool) -> Block:
@@ -36,20 +35,20 @@ def random_block(norm: NormPlace, memory_width: int | None, causal: bool) -> Blo
 @torch.no_grad()
 def test_heads_by_reshape_equal_a_loop_over_heads(heads: int, causal: bool, watched: bool) -> None:
     torch.manual_seed(heads)
-    multi, x_BTD = MultiHead(6, heads), torch.randn(2, 5, 6)
+    multi, x_BTD = SelfAttention(6, heads), torch.randn(2, 5, 6)
     k = 6 // heads
     mixed = []
     for h in range(heads):
         mine = slice(h * k, (h + 1) * k)
-        of_key, of_value = multi.of_key_value.weight.chunk(2)
-        key_bias, value_bias = multi.of_key_value.bias.chunk(2)
-        q = x_BTD @ multi.of_query.weight[mine].T + multi.of_query.bias[mine]
+        of_query, of_key, of_value = multi.of_input.weight.chunk(3)
+        query_bias, key_bias, value_bias = multi.of_input.bias.chunk(3)
+        q = x_BTD @ of_query[mine].T + query_bias[mine]
         keys, values = x_BTD @ of_key[mine].T + key_bias[mine], x_BTD @ of_value[mine].T + value_bias[mine]
         e_BTT = q @ keys.transpose(1, 2) / k**0.5
         if causal:
             e_BTT = e_BTT + torch.full((5, 5), -torch.inf).triu(1)
         mixed.append(e_BTT.softmax(-1) @ values)
-    expected = torch.cat(mixed, dim=-1) @ multi.out.weight.T + multi.out.bias
+    expected = torch.cat(mixed, dim=-1) @ multi.heads.out.weight.T + multi.heads.out.bias
     watch = Watch() if watched else None
     assert_close(self_attention(multi, x_BTD, Layout.padded([5, 5]), causal, watch), expected)
 
@@ -94,7 +93,7 @@ def test_a_block_whose_parts_give_nothing(norm: NormPlace) -> None:
     block = random_block(norm, 5, causal=True)
     assert block.look_memory is not None
     assert block.around_memory is not None
-    for linear in (block.look_self.out, block.look_memory.out, block.feed_forward.narrow):
+    for linear in (block.look_self.heads.out, block.look_memory.heads.out, block.feed_forward.narrow):
         linear.weight.zero_()
         linear.bias.zero_()
     x_BTD, layout = torch.randn(2, 4, 6), Layout.padded([4, 4])
@@ -141,11 +140,11 @@ def test_a_row_that_may_look_nowhere_gets_zeros_and_sends_back_zeros(device: str
 
 def test_a_sentence_of_length_zero_is_read_as_zeros() -> None:
     torch.manual_seed(0)
-    multi, memory_BSE, layout = MultiHead(6, 2, memory_width=5), torch.randn(3, 4, 5), Layout.padded([4, 0, 2])
+    multi, memory_BSE, layout = CrossAttention(6, 2, memory_width=5), torch.randn(3, 4, 5), Layout.padded([4, 0, 2])
     x_BTD, even = torch.randn(3, 3, 6), Layout.padded([3, 3, 3])
     q, kv = multi.queries(x_BTD), multi.keys_values(memory_BSE)
     fast = multi.look(q, kv, even, layout)
-    readable = multi.look(q, kv, even, layout, watch=Watch())
+    readable = multi.look(q, kv, even, layout, Watch())
     assert_close(fast, readable)
     assert (fast[1] == 0).all()
 

@@ -147,3 +147,26 @@ def test_captured_equals_launched(config: dict[str, object], precision: Precisio
                 for mine, theirs in zip(gradient_of(capturing, batch, update), expected[update], strict=True):
                     assert torch.equal(mine, theirs)
         assert len(capturing._graphs.captured) == 1
+
+
+@pytest.mark.gpu
+def test_what_does_not_fit_is_made_in_pieces() -> None:
+    """With a card of little memory: the same gradient as with a large one, and what fits is found and kept."""
+    device = torch.device("cuda")
+    model = built({"encoder": WIDE | {"dropout": 0.0}, "decoder": WIDE | {"dropout": 0.0}}).train()
+    batch = pairs([(60, 60)] * 2000)
+    with numerics("fp32", device):
+        expected = list(gradient_of(Gradient(model, device, "fp32", 0.1, seed=1), batch, 1))
+        model.zero_grad(set_to_none=True)
+        torch.cuda.empty_cache()
+        _, total = torch.cuda.mem_get_info()
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (600 << 20)) / total)
+        try:
+            small = Gradient(model, device, "fp32", 0.1, seed=1)
+            found = list(gradient_of(small, batch, 1))
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+    assert small.fits is not None
+    assert 60 <= small.fits < 60 * 2000
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-4)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from saccade.nn.attention import MultiHead, ScoreKind, attend, make_score
+from saccade.nn.attention import CrossAttention, ScoreKind, SelfAttention, attend, make_score
 from saccade.nn.kernels import dot_product
 from saccade.nn.watch import Watch
 from saccade.types import Layout
@@ -16,12 +16,12 @@ from saccade.types import Layout
 paths = pytest.mark.parametrize("watched", [False, True], ids=["fast", "readable"])
 
 
-def twin_of(multi: MultiHead, width: int, memory_width: int) -> nn.MultiheadAttention:
+def twin_of(multi: CrossAttention, width: int, memory_width: int) -> nn.MultiheadAttention:
     """torch's module with the same weights; it keeps three matrices where the memory has a width of its own."""
     unlike = memory_width != width
     twin = nn.MultiheadAttention(
         width,
-        multi.heads,
+        multi.heads.heads,
         batch_first=True,
         kdim=memory_width if unlike else None,
         vdim=memory_width if unlike else None,
@@ -29,12 +29,12 @@ def twin_of(multi: MultiHead, width: int, memory_width: int) -> nn.MultiheadAtte
     with torch.no_grad():
         if unlike:
             twin.q_proj_weight.copy_(multi.of_query.weight)
-            twin.k_proj_weight.copy_(multi.of_key_value.weight.chunk(2)[0])
-            twin.v_proj_weight.copy_(multi.of_key_value.weight.chunk(2)[1])
+            twin.k_proj_weight.copy_(multi.of_memory.weight.chunk(2)[0])
+            twin.v_proj_weight.copy_(multi.of_memory.weight.chunk(2)[1])
         else:
-            twin.in_proj_weight.copy_(torch.cat([multi.of_query.weight, multi.of_key_value.weight]))
-        twin.in_proj_bias.copy_(torch.cat([multi.of_query.bias, multi.of_key_value.bias]))
-        twin.out_proj.load_state_dict(multi.out.state_dict())
+            twin.in_proj_weight.copy_(torch.cat([multi.of_query.weight, multi.of_memory.weight]))
+        twin.in_proj_bias.copy_(torch.cat([multi.of_query.bias, multi.of_memory.bias]))
+        twin.out_proj.load_state_dict(multi.heads.out.state_dict())
     return twin
 
 
@@ -44,9 +44,9 @@ def twin_of(multi: MultiHead, width: int, memory_width: int) -> nn.MultiheadAtte
 def test_multi_head_equals_torch(heads: int, memory_width: int, watched: bool) -> None:
     """Outputs, weights and gradients, with padding behind the memory."""
     torch.manual_seed(0)
-    multi = MultiHead(6, heads, memory_width=memory_width)
+    multi = CrossAttention(6, heads, memory_width)
     nn.init.normal_(multi.of_query.bias)
-    nn.init.normal_(multi.of_key_value.bias)
+    nn.init.normal_(multi.of_memory.bias)
     twin = twin_of(multi, 6, memory_width)
     x = torch.randn(3, 4, 6, requires_grad=True)
     memory = torch.randn(3, 5, memory_width, requires_grad=True)
@@ -56,7 +56,7 @@ def test_multi_head_equals_torch(heads: int, memory_width: int, watched: bool) -
     watch = Watch() if watched else None
     kv = multi.keys_values(memory)
     read, source = Layout.padded([4] * 3), Layout.padded([5, 2, 3])
-    out = multi.join(multi.look(multi.queries(x), kv, read, source, watch=watch, kind="cross")).whole()
+    out = multi.heads.join(multi.look(multi.queries(x), kv, read, source, watch)).whole()
     assert_close(out, expected)
     if watch is not None:
         assert_close(watch.attention["cross"][0], expected_weights)
@@ -131,13 +131,12 @@ def test_gradcheck_of_every_score_and_the_mean_that_follows(kind: ScoreKind) -> 
 @paths
 def test_gradcheck_of_multi_head(watched: bool) -> None:
     torch.manual_seed(0)
-    multi, layout = MultiHead(4, 2).double(), Layout.padded([3])
+    multi, layout = SelfAttention(4, 2).double(), Layout.padded([3])
     x = torch.randn(1, 3, 4, dtype=torch.float64, requires_grad=True)
 
     def mixed(x_BTD: Tensor) -> Tensor:
         watch = Watch() if watched else None
-        q, kv = multi.queries(x_BTD), multi.keys_values(x_BTD)
-        return multi.join(multi.look(q, kv, layout, layout, causal=True, watch=watch)).whole()
+        return multi.heads.join(multi.look(multi.project(x_BTD), layout, causal=True, watch=watch)).whole()
 
     assert torch.autograd.gradcheck(mixed, (x,))
 
@@ -145,9 +144,9 @@ def test_gradcheck_of_multi_head(watched: bool) -> None:
 def test_the_scale_keeps_scores_at_unit_variance() -> None:
     """Var(q·k) = K for unit normal q and k; divided by √K it is 1."""
     torch.manual_seed(0)
-    multi = MultiHead(64, 1)
+    multi = CrossAttention(64, 1, 64)
     q = k = torch.eye(64)[None, :, None] * 8.0  # q·k/√64 = 8 on the diagonal
     watch, layout = Watch(), Layout.padded([64])
-    multi.look(q, torch.stack([k, k], dim=2), layout, layout, watch=watch, kind="cross")
+    multi.look(q, torch.stack([k, k], dim=2), layout, layout, watch)
     expected = torch.full((64, 64), 1.0).fill_diagonal_(math.exp(8.0))
     assert_close(watch.attention["cross"][0][0, 0], expected / expected.sum(-1, keepdim=True))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from saccade.nn import masks
-from saccade.nn.attention import MultiHead
+from saccade.nn.attention import CrossAttention, SelfAttention
 from saccade.nn.embedding import Learned, Sinusoidal, TokenEmbedding
 from saccade.nn.transformer import Block, NormPlace
 from saccade.nn.watch import Watch
@@ -32,13 +32,14 @@ def random_block(norm: NormPlace, activation: Activation, *, memory: bool, causa
     return block
 
 
-def attention_into(twin: nn.MultiheadAttention, ours: MultiHead) -> None:
+def attention_into(twin: nn.MultiheadAttention, ours: SelfAttention | CrossAttention) -> None:
+    parts = [ours.of_input] if isinstance(ours, SelfAttention) else [ours.of_query, ours.of_memory]
     twin.load_state_dict(
         {
-            "in_proj_weight": torch.cat([ours.of_query.weight, ours.of_key_value.weight]),
-            "in_proj_bias": torch.cat([ours.of_query.bias, ours.of_key_value.bias]),
-            "out_proj.weight": ours.out.weight,
-            "out_proj.bias": ours.out.bias,
+            "in_proj_weight": torch.cat([part.weight for part in parts]),
+            "in_proj_bias": torch.cat([part.bias for part in parts]),
+            "out_proj.weight": ours.heads.out.weight,
+            "out_proj.bias": ours.heads.out.bias,
         }
     )
 

@@ -236,26 +236,27 @@ def test_walked_equals_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def residual_twin(
     x: Tensor, r: Tensor, weight: Tensor, bias: Tensor, r_bias: Tensor, keep: Tensor
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     y = x + (r + r_bias) * keep
-    return y, F.layer_norm(y, x.shape[-1:], weight, bias)
+    normed = F.layer_norm(y, x.shape[-1:], weight, bias)
+    return y, normed, normed
 
 
 def kept_values(shape: tuple[int, ...], dropout: float, seed: Tensor) -> Tensor:
     """What dropout multiplies each value with."""
     zero, one = torch.zeros(shape, device=DEVICE), torch.ones(shape, device=DEVICE)
     weight = torch.ones(shape[-1], device=DEVICE)
-    y, _ = triton_residual.residual_norm(zero, one, weight, weight, dropout=dropout, seed=seed)
+    y, *_ = triton_residual.residual_norm(zero, one, weight, weight, dropout=dropout, seed=seed)
     return y.double()
 
 
-@pytest.mark.parametrize("used", ["both", "norm", "sum"])
+@pytest.mark.parametrize("used", ["both", "norm", "norm twice", "norm again", "sum"])
 @pytest.mark.parametrize(("shape", "dropout"), [((9, 40), 0.0), ((2, 4, 64), 0.25), ((1, 600), 0.1)])
 def test_residual_norm(shape: tuple[int, ...], dropout: float, used: str) -> None:
-    """Pre-norm goes on with both results, post-norm with the norm alone."""
+    """Pre-norm goes on with sum and norm, post-norm with the norm twice."""
     D, seed = shape[-1], seed_of(3)
     keep = kept_values(shape, dropout, seed)
-    pick = {"both": (0, 1), "norm": (1,), "sum": (0,)}[used]
+    pick = {"both": (0, 1), "norm": (1,), "norm twice": (1, 2), "norm again": (2,), "sum": (0,)}[used]
     inputs = [random(*shape), random(*shape, seed=1), *(random(D, seed=n) for n in (2, 3, 4))]
 
     def fast(x: Tensor, r: Tensor, weight: Tensor, bias: Tensor, r_bias: Tensor) -> list[Tensor]:
@@ -286,7 +287,7 @@ def test_residual_norm_of_mixed_precision() -> None:
     """A float32 stream beside a bfloat16 branch: each result and gradient in its own precision."""
     x, r = random(3, 32), random(3, 32, dtype=torch.bfloat16, seed=1)
     weight, bias = random(32, seed=2), random(32, seed=3)
-    y, z = triton_residual.residual_norm(x, r, weight, bias)
+    y, z, _ = triton_residual.residual_norm(x, r, weight, bias)
     assert (y.dtype, z.dtype) == (torch.float32, torch.bfloat16)
     dx, dr = torch.autograd.grad([y, z], [x, r], [torch.ones_like(y), torch.ones_like(z)])
     assert (dx.dtype, dr.dtype) == (torch.float32, torch.bfloat16)

@@ -1,6 +1,7 @@
 """Optimisers against their papers' equations, schedules against hand-worked numbers, their memory through a file."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -343,7 +344,9 @@ def no_waiting(device: str) -> Iterator[None]:
     if device == "cpu":
         yield
         return
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype feature")
+        torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:
