@@ -141,8 +141,9 @@ class TransformerEncoder(nn.Module):
         self.stack = stack_of(config, memory_width=None, causal=False)
 
     def forward(self, source: Tokens, watch: Watch | None = None) -> Encoded:
-        x = self.embed(source.ids, masks.positions(source.layout))  # (B, S, D) or (N, D)
-        return Encoded(self.stack(x, source.layout, watch=watch), source.layout)
+        layout = source.layout
+        x = self.embed(source.ids, masks.positions(layout), layout.longest)  # (B, S, D) or (N, D)
+        return Encoded(self.stack(x, layout, watch=watch), layout)
 
 
 def embedding_of(config: TransformerConfig, vocabulary: int) -> TokenEmbedding:

@@ -39,7 +39,7 @@ class TransformerDecoder(nn.Module):
         """What the output layer scores for every next token, given the gold ones before it; laid out as those."""
         # What stands behind a target's end is never looked at: to the blocks, padded rows are all as long.
         layout = given.layout if given.layout.is_packed else _even(given.ids)
-        x = self.embed(given.ids, masks.positions(layout))  # (B, T, D) or (N, D)
+        x = self.embed(given.ids, masks.positions(layout), layout.longest)  # (B, T, D) or (N, D)
         memories = [block.remember(encoded.memory, encoded.layout) for block in self.stack]
         out: Tensor = self.stack(x, layout, memories=memories, watch=watch)
         return out

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from saccade.nn import kernels
 from saccade.nn.dropout import Dropout
 
 PositionKind = Literal["none", "sinusoidal", "learned"]
@@ -60,13 +61,14 @@ class TokenEmbedding(nn.Module):
         self.positions = _make_positions(positions, width, places)
         self.dropout = Dropout(dropout)
 
-    def forward(self, ids: Tensor, place: Tensor) -> Tensor:
-        """`place` is broadcast against `ids`."""
-        x = self.table(ids) * self.scale
-        if self.positions is not None:
-            x = x + self.positions(place)
-        dropped: Tensor = self.dropout(x)
-        return dropped
+    def forward(self, ids: Tensor, place: Tensor, places: int | None = None) -> Tensor:
+        """`place` is broadcast against `ids`; all of them are below `places`, where that is known on the host."""
+        if self.positions is None:
+            return kernels.embed(ids, self.table.weight, None, None, self.scale, self.dropout)
+        if places is None or place.numel() <= places:
+            return kernels.embed(ids, self.table.weight, None, self.positions(place), self.scale, self.dropout)
+        each = self.positions(torch.arange(places, device=ids.device))  # once a place, not once a token
+        return kernels.embed(ids, self.table.weight, place, each, self.scale, self.dropout)
 
 
 def _make_positions(kind: PositionKind, width: int, places: int) -> Sinusoidal | Learned | None:

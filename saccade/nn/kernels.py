@@ -6,6 +6,7 @@ Chosen by what the tensors are, not by the version of torch:
 |---|---|---|---|
 | dot-product attention | `attention.attend` | `triton_attention`, sentence by sentence | packed, on a GPU |
 | | | `scaled_dot_product_attention` | everything dense |
+| token vectors, places and dropout | the lines below `embed` | `triton_embedding`, in one pass | packed, on a GPU |
 | bias, dropout, sum and norm | the lines below `residual_norm` | `triton_residual`, in one pass | a GPU, ≤ 2,048 wide |
 | bias, activation and dropout | the lines below `activate` | `triton_residual`, in one pass | a GPU |
 | output layer and cross-entropy | `loss.cross_entropy` | `linear_loss.linear_cross_entropy`, in chunks | everything |
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.nn import masks, triton_attention, triton_residual
+from saccade.nn import masks, triton_attention, triton_embedding, triton_residual
 from saccade.nn.dropout import Dropout, relu_dropout
 from saccade.types import Layout
 
@@ -53,6 +54,23 @@ def product(x: Tensor, layer: nn.Linear) -> Product:
 def _seed(x: Tensor, dropout: Dropout) -> Tensor | None:
     """What a kernel keys its dropout by: drawn on the device, so that torch's generator governs it."""
     return torch.randint(1 << 62, (), device=x.device) if dropout.acts else None
+
+
+def embed(
+    ids: Tensor, table_VD: Tensor, place: Tensor | None, positions: Tensor | None, scale: float, dropout: Dropout
+) -> Tensor:
+    """Drop(table[ids] · scale + positions[place]), or + positions where there is no place."""
+    at_places = positions is not None and place is not None and place.dim() == 1 and not positions.requires_grad
+    if triton_embedding.available(ids, table_VD) and (positions is None or at_places):
+        rate = dropout.rate if dropout.acts else 0.0
+        return triton_embedding.embed(
+            ids, table_VD, place, positions, scale=scale, dropout=rate, seed=_seed(table_VD, dropout)
+        )
+    x = F.embedding(ids, table_VD) * scale
+    if positions is not None:
+        x = x + (positions if place is None else positions[place])
+    dropped: Tensor = dropout(x)
+    return dropped
 
 
 def residual_norm(x: Tensor, given: Product, norm: nn.LayerNorm, dropout: Dropout) -> tuple[Tensor, Tensor, Tensor]:

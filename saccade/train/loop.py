@@ -90,6 +90,7 @@ class Trainer:
         self.width, self.device, self.average, self.profile = width, device, average, profile
         self.gradient = Gradient(model, device, config.precision, config.smoothing, seed, progress.fits, profile)
         self.skips = Skips(progress, device)
+        self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
 
     def run(self, stream: Stream, validate: Validate, stop: Callable[[], bool]) -> Iterator[LoopEvent]:
         """Update until a reason to stop; `stop` is asked between updates."""
@@ -158,11 +159,12 @@ class Trainer:
         factor = rate_factor(config.schedule, update, updates=config.updates, width=self.width, cuts=progress.cuts)
         set_rates(self.optimizer, factor)
         tokens = sum(int(batch.target.layout.lengths_B.sum()) for _, batch in steps)
-        self.model.train()
+        if not self.model.training:  # asked first: to tell every module takes as long as a small model's graph
+            self.model.train()
         self.gradient.clear()
         nll = self.gradient.accumulate([batch for _, batch in steps], update)
         with self._part("optimizer"):
-            norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip or float("inf"))
+            norm = nn.utils.clip_grad_norm_(self.trained, config.clip or float("inf"))
             not_finite = self._step(update, norm + 0.0 * nll)
         progress.update = update
         progress.cursor = steps[-1][0]

@@ -19,7 +19,7 @@ if not ON_GPU:
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported
 triton = pytest.importorskip("triton", reason="triton is not installed: its kernels have no twin to be compared with")
 
-from saccade.nn import triton_attention, triton_loss, triton_residual  # noqa: E402
+from saccade.nn import triton_attention, triton_embedding, triton_loss, triton_residual  # noqa: E402
 
 if not ON_GPU and type(triton_attention._forward).__name__ != "InterpretedFunction":
     pytest.skip("no GPU, and triton was imported before TRITON_INTERPRET=1 was set", allow_module_level=True)
@@ -357,6 +357,32 @@ def test_cross_entropy(V: int, smoothing: float, dtype: torch.dtype, monkeypatch
     tolerance = 1e-5 if dtype == torch.float32 else 4e-3
     assert_close(logits.double(), gradient, rtol=tolerance, atol=tolerance)
     assert torch.equal(wide[:, V:], untouched)
+
+
+# Token vectors
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.25])
+@pytest.mark.parametrize("with_places", [False, True])
+@pytest.mark.parametrize("D", [6, 64, 1100])
+def test_embedding(D: int, with_places: bool, dropout: float) -> None:
+    """Token vectors, with what dropout leaves; the gradient sums the rows of a token that comes again."""
+    ids = torch.tensor([3, 1, 3, 0, 4, 3, 1], device=DEVICE)
+    place = torch.tensor([0, 1, 2, 0, 1, 0, 3], device=DEVICE) if with_places else None
+    table, positions = random(5, D), random(4, D, seed=1).detach() if with_places else None
+    seed = seed_of(4)
+    ones = torch.ones(5, D, device=DEVICE)
+    keep = triton_embedding.embed(ids, ones, None, None, dropout=dropout, seed=seed).double()
+
+    def twin(table: Tensor) -> list[Tensor]:
+        x = table[ids] * 1.7
+        return [(x if positions is None or place is None else x + positions.double()[place]) * keep]
+
+    def fast(table: Tensor) -> list[Tensor]:
+        return [triton_embedding.embed(ids, table, place, positions, scale=1.7, dropout=dropout, seed=seed)]
+
+    assert_same(fast, twin, [table])
+    assert dropout == 0.0 or 0.1 < float((keep == 0).double().mean()) < 0.5
 
 
 # Range and use
