@@ -1,221 +1,180 @@
 """Training speed on one GPU, beside its peers in the same run and beside the floor.
 
-    python -m bench.gpu_training --store RUN/data/train [--rows base,big,lstm,lm,feeding] [--updates 30]
+    python -m bench.gpu_training --store RUN/data/train [--rows base,small,…] [--no-peers] [--profile base] [--out FILE]
 
 Every row trains on the same real batches (a token store that `saccade train` has prepared) in bfloat16 and counts
-non-padding target tokens a second; the peer of a row gets the same sentences, padded, in the same budget. Utilisation
-is what the matrix products of the model alone would take at the rate measured for a large product, in the same run.
-Prints a line of JSON a row and a table last.
+non-padding target tokens a second; a row's contenders take turns, so that a ratio is of one run. Utilisation is what
+the matrix products of the model alone would take at the rate measured for a large product, in the same run.
+Prints a line of JSON a contender and a table last. Peers of the Transformer need Hugging Face's transformers.
 """
 
 import argparse
 import json
-import os
-import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import islice
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
 
-from saccade.config import parse
-from saccade.data.batching import Plan, batches
+from bench.gpu_contenders import LanguageModelShape, LstmShape, TransformerShape, Workshop
+from bench.gpu_page import Conditions, page, table
+from bench.gpu_timing import Contest, Measured, forget, race
 from saccade.data.store import Store
-from saccade.models.build import build_translator
-from saccade.models.flops import training_flops
-from saccade.models.translator import Translator, TranslatorConfig
-from saccade.train.loop import Progress, Trainer
-from saccade.train.optimizer import make_optimizer
 from saccade.train.profile import matrix_rate
-from saccade.train.settings import TrainConfig
-from saccade.types import Batch
 
-ROUNDS = 5
-Step = Callable[[Batch], None]
-
-
-def transformer(width: int, heads: int, inner: int, dropout: float) -> dict[str, Any]:
-    side = {"kind": "transformer", "layers": 6, "width": width, "heads": heads, "feedforward": inner}
-    side |= {"dropout": dropout, "norm": "post"}
-    return {"encoder": side, "decoder": dict(side), "tie": "all"}
-
-
-def lstm(layers: int, width: int, *, feed_input: bool) -> dict[str, Any]:
-    side = {"kind": "lstm", "layers": layers, "width": width, "dropout": 0.2}
-    attention = {"attention": {"score": "general"}, "feed_input": feed_input}
-    return {"encoder": side, "decoder": side | attention}
+ROWS = ("base", "small", "tiny", "big", "lstm", "feeding", "lm")
+BESIDE_TRANSFORMERS = {"base", "small", "tiny"}
+NAIVE_SHARE = 4
+"""A loop in Python is slow: it gets one in so many of a round's batches, and the fast path those, as often."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    row: str
-    who: str
-    parameters: int
-    batch_tokens: int
-    target_tokens_per_second: float
-    lowest: float
-    highest: float
-    tokens_per_second: float
-    """Source and target."""
-    utilisation: float | None
-    peak_gib: float
+class Sizes:
+    """What the rows train, and in batches of how many tokens."""
+
+    large: int
+    fed: int
+    small: int
+    base: TransformerShape
+    big: TransformerShape
+    tiny: TransformerShape
+    lstm: LstmShape
+    feeding: LstmShape
+    lm: LanguageModelShape
+    product: int
+    """Rows of the large product."""
 
 
-@dataclass
-class Bench:
-    store: Store
-    vocabulary: int
-    device: torch.device
-    updates: int
-    rate: float
-    """FLOP/s of a large product in bfloat16."""
+def usual(batch_tokens: int) -> Sizes:
+    return Sizes(
+        large=batch_tokens,
+        fed=8192,
+        small=4096,
+        base=TransformerShape(6, 512, 8, 2048, dropout=0.1),
+        big=TransformerShape(6, 1024, 16, 4096, dropout=0.3),
+        tiny=TransformerShape(3, 256, 4, 1024, dropout=0.3),
+        lstm=LstmShape(4, 1024, feed_input=False),
+        feeding=LstmShape(2, 512, feed_input=True),
+        lm=LanguageModelShape(layers=2, width=1024, rows=128, steps=64, dropout=0.2),
+        product=8192,
+    )
 
-    def batches(self, budget: int) -> list[Batch]:
-        stream = batches(self.store, Plan(self.store.lengths, budget, seed=1))
-        return [batch for _, batch in islice(stream, self.updates)]
 
-    def measure(
-        self, row: str, who: str, model: nn.Module, step: Step, some: list[Batch], flops: int, budget: int
-    ) -> Measured:
-        """Rounds over the same batches; the first, in which kernels are built and graphs captured, is left out."""
-        target = sum(int(batch.target.layout.lengths_B.sum()) for batch in some)
-        both = target + sum(int(batch.source.layout.lengths_B.sum()) for batch in some)
-        seconds = []
-        for number in range(ROUNDS + 1):
-            if number == 1 and self.device.type == "cuda":
-                torch.cuda.reset_peak_memory_stats()
+def smallest() -> Sizes:
+    """To try the bench itself, where there is no GPU."""
+    transformer, lstm = TransformerShape(1, 32, 4, 64, dropout=0.1), LstmShape(1, 32, feed_input=False)
+    feeding, lm = LstmShape(2, 32, feed_input=True), LanguageModelShape(2, 32, rows=4, steps=8, dropout=0.2)
+    return Sizes(512, 256, 256, transformer, transformer, transformer, lstm, feeding, lm, product=512)
+
+
+def contests(workshop: Workshop, sizes: Sizes, row: str) -> Iterator[Contest]:
+    match row:
+        case "base":
+            yield _transformers(workshop, row, sizes.base, sizes.large, eager=True, compiled=True)
+        case "small":
+            yield _transformers(workshop, row, sizes.base, sizes.small, eager=False, compiled=True)
+        case "tiny":
+            yield _transformers(workshop, row, sizes.tiny, sizes.small, eager=True, compiled=False)
+        case "big":
+            yield _transformers(workshop, row, sizes.big, sizes.large, eager=False, compiled=False)
+        case "lstm":
+            some = workshop.batches(sizes.large)
+            yield Contest(row, sizes.large, [partial(workshop.saccade, sizes.lstm, sizes.large, some)])
+        case "feeding":
+            yield _feeding(workshop, row, sizes.feeding, sizes.large)
+            yield _feeding(workshop, row, sizes.feeding, sizes.fed)
+        case "lm":
+            ours = partial(workshop.language_model, sizes.lm)
+            bare = [partial(workshop.bare_language_model, sizes.lm, half=half) for half in (False, True)]
+            yield Contest(row, sizes.lm.rows * sizes.lm.steps, [ours, *bare])
+
+
+def _transformers(
+    workshop: Workshop, row: str, shape: TransformerShape, budget: int, *, eager: bool, compiled: bool
+) -> Contest:
+    some = workshop.batches(budget)
+    wanted = [is_compiled for is_compiled, want in ((False, eager), (True, compiled)) if want]
+    peers = [partial(workshop.marian, shape, some, compiled=each) for each in wanted]
+    launched = [partial(workshop.saccade, shape, budget, some, captured=False)] if peers else []
+    return Contest(row, budget, [partial(workshop.saccade, shape, budget, some), *launched, *peers])
+
+
+def _feeding(workshop: Workshop, row: str, shape: LstmShape, budget: int) -> Contest:
+    some = workshop.batches(budget, max(1, workshop.updates // NAIVE_SHARE))
+    ours = partial(workshop.saccade, shape, budget, some * NAIVE_SHARE)
+    return Contest(row, budget, [ours, partial(workshop.naive_feeding, shape, some)])
+
+
+def measured(workshop: Workshop, sizes: Sizes, rate: float, arguments: argparse.Namespace) -> Iterator[Measured]:
+    for row in arguments.rows:
+        for contest in contests(workshop, sizes, row):
+            builders = contest.builders if arguments.peers else contest.builders[:1]
             began = time.perf_counter()
-            for batch in some:
-                step(batch)
-            if self.device.type == "cuda":
-                torch.cuda.synchronize()
-            seconds.append(time.perf_counter() - began)
-        rates = [target / each for each in seconds[1:]]
-        median = statistics.median(rates)
-        peak = torch.cuda.max_memory_allocated() / 2**30 if self.device.type == "cuda" else 0.0
-        utilisation = flops / (target / median) / self.rate if flops else None
-        parameters = sum(p.numel() for p in model.parameters())
-        return Measured(
-            row, who, parameters, budget, median, min(rates), max(rates), median * both / target, utilisation, peak
-        )
-
-    def saccade(self, row: str, config: dict[str, Any], budget: int) -> Iterator[Measured]:
-        model = self._built(config)
-        some = self.batches(budget)
-        flops = sum(training_flops(model, batch.to(self.device)) for batch in some)
-        train = TrainConfig(precision="bf16", smoothing=0.1, batch_tokens=budget, updates=10**9)
-        optimizer = make_optimizer(train.optimizer, model)
-        trainer = Trainer(model, optimizer, train, Progress(), seed=1, width=model.decoder.width, device=self.device)
-        yield self.measure(row, "saccade", model, _trained(trainer), some, flops, budget)
-
-    def _built(self, config: dict[str, Any]) -> Translator:
-        torch.manual_seed(0)
-        return build_translator(parse(TranslatorConfig, config), self.vocabulary, self.vocabulary).to(self.device)
-
-    def marian(
-        self, row: str, width: int, heads: int, inner: int, budget: int, *, compiled: bool
-    ) -> Iterator[Measured]:
-        """Hugging Face's Marian of the same size, padded batches, fused AdamW, compiled with dynamic shapes."""
-        from transformers import MarianConfig, MarianMTModel
-
-        config = MarianConfig(
-            vocab_size=self.vocabulary, d_model=width, encoder_layers=6, decoder_layers=6,
-            encoder_attention_heads=heads, decoder_attention_heads=heads, encoder_ffn_dim=inner, decoder_ffn_dim=inner,
-            pad_token_id=0, eos_token_id=2, decoder_start_token_id=1, forced_eos_token_id=2, dropout=0.1,
-            activation_function="relu", max_position_embeddings=512, scale_embedding=True,
-        )  # fmt: skip
-        torch.manual_seed(0)
-        model = MarianMTModel(config).to(self.device).train()
-        forward = torch.compile(model, dynamic=True) if compiled else model
-        optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
-
-        def step(batch: Batch) -> None:
-            ids_BS, ids_BT = (_padded(side).to(self.device, non_blocking=True) for side in (batch.source, batch.target))
-            labels_BT = ids_BT.masked_fill(ids_BT == 0, -100)
-            start_B1 = torch.ones_like(ids_BT[:, :1])
-            optimizer.zero_grad(set_to_none=True)
-            with torch.autocast(self.device.type, torch.bfloat16):
-                logits = forward(
-                    input_ids=ids_BS,
-                    attention_mask=(ids_BS != 0).long(),
-                    decoder_input_ids=torch.cat([start_B1, ids_BT[:, :-1]], 1),
-                ).logits
-                loss = F.cross_entropy(logits.flatten(0, 1).float(), labels_BT.flatten(), label_smoothing=0.1)
-            torch.autograd.backward(loss)
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-
-        who = f"hugging face{', compiled' if compiled else ''}"
-        yield self.measure(row, who, model, step, self.batches(budget), 0, budget)
+            yield from race(
+                Contest(row, contest.batch_tokens, builders),
+                workshop.device,
+                rounds=arguments.rounds,
+                rate=rate,
+                profile=row in arguments.profile,
+            )
+            forget(workshop.device)
+            took = time.perf_counter() - began
+            print(f"{row} at {contest.batch_tokens:,}: took {took:.0f} s", file=sys.stderr, flush=True)
 
 
-def _trained(trainer: Trainer) -> Step:
-    def step(batch: Batch) -> None:
-        trainer._profiled_update(iter([(trainer.progress.cursor, batch)]))
-
-    return step
-
-
-def _padded(side: Any) -> Tensor:
-    from saccade.nn.masks import pad
-
-    return pad(side.ids, side.layout)
+def _row_list(text: str) -> list[str]:
+    named = text.split(",")
+    unknown = [row for row in named if row not in ROWS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"there is no row {', '.join(unknown)}; there are {', '.join(ROWS)}")
+    return named
 
 
-def rows(bench: Bench, wanted: list[str], budget: int) -> Iterator[Measured]:
-    for row in wanted:
-        match row:
-            case "base":
-                yield from bench.saccade(row, transformer(512, 8, 2048, 0.1), budget)
-                yield from bench.marian(row, 512, 8, 2048, budget, compiled=False)
-                yield from bench.marian(row, 512, 8, 2048, budget, compiled=True)
-            case "big":
-                yield from bench.saccade(row, transformer(1024, 16, 4096, 0.3), budget)
-            case "lstm":
-                yield from bench.saccade(row, lstm(4, 1024, feed_input=False), budget)
-            case "feeding":
-                yield from bench.saccade(row, lstm(2, 512, feed_input=True), budget)
-            case _:
-                raise SystemExit(f"--rows: there is no row {row!r}")
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", type=Path, required=True, help="a prepared token store: RUN/data/train")
+    parser.add_argument("--rows", type=_row_list, default=list(ROWS), help=",".join(ROWS))
+    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help="or ours alone")
+    parser.add_argument("--batch-tokens", type=int, default=65_536, help="of base, big, lstm and feeding")
+    parser.add_argument("--updates", type=int, default=12, help="batches of a round")
+    parser.add_argument("--rounds", type=int, default=4, help="that count, after two that do not")
+    parser.add_argument("--profile", type=_row_list, default=[], metavar="ROW", help="print the kernels of these, too")
+    parser.add_argument("--out", type=Path, help="write the result as a page of Markdown")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.peers and BESIDE_TRANSFORMERS & set(arguments.rows) and find_spec("transformers") is None:
+        parser.error("transformers, the peer of base, small and tiny, is not installed: install it, or say --no-peers")
+    return arguments
+
+
+def _command(arguments: argparse.Namespace) -> str:
+    """How to do it again, wherever the store lies there."""
+    parts = ["python -m bench.gpu_training --store RUN/data/train", f"--rows {','.join(arguments.rows)}"]
+    parts += [f"--batch-tokens {arguments.batch_tokens} --updates {arguments.updates} --rounds {arguments.rounds}"]
+    return " ".join(parts if arguments.peers else [*parts, "--no-peers"])
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--store", type=Path, required=True, help="a prepared token store: RUN/data/train")
-    parser.add_argument("--vocabulary", type=int, default=32_000)
-    parser.add_argument("--rows", default="base,big,lstm,feeding")
-    parser.add_argument("--batch-tokens", type=int, default=65_536)
-    parser.add_argument("--updates", type=int, default=30, help="batches of a round")
-    parser.add_argument("--device", default="cuda")
-    arguments = parser.parse_args()
+    arguments = _options()
     device = torch.device(arguments.device)
-    bench = Bench(
-        Store.open(arguments.store),
-        arguments.vocabulary,
-        device,
-        arguments.updates,
-        matrix_rate(device, torch.bfloat16),
-    )
+    sizes = smallest() if arguments.tiny else usual(arguments.batch_tokens)
+    store = Store.open(arguments.store)
+    vocabulary = max(store.facts["vocabulary"].values())
+    workshop = Workshop(store, vocabulary, device, arguments.updates)
+    rate = matrix_rate(device, torch.bfloat16, sizes.product)
     found = []
-    for measured in rows(bench, arguments.rows.split(","), arguments.batch_tokens):
-        print(json.dumps(asdict(measured)), flush=True)
-        found.append(measured)
-    commit = os.environ.get("SACCADE_COMMIT", "")
-    print(f"\n{torch.__version__} {commit} · a large bf16 product: {bench.rate / 1e12:.0f} TFLOP/s")
-    print(f"{'row':<10}{'who':<24}{'params':>8}{'tgt tok/s':>12}{'range':>20}{'src+tgt':>12}{'of peak':>9}{'GiB':>7}")
-    for each in found:
-        share = "" if each.utilisation is None else f"{each.utilisation:.0%}"
-        span = f"{each.lowest / 1e3:.0f}k–{each.highest / 1e3:.0f}k"
-        print(
-            f"{each.row:<10}{each.who:<24}{each.parameters / 1e6:>7.1f}M{each.target_tokens_per_second:>12,.0f}"
-            f"{span:>20}{each.tokens_per_second:>12,.0f}{share:>9}{each.peak_gib:>7.1f}"
-        )
+    for each in measured(workshop, sizes, rate, arguments):
+        print(json.dumps(asdict(each)), flush=True)
+        found.append(each)
+    conditions = Conditions.now(device, rate, arguments.rounds, arguments.updates, _command(arguments))
+    print(f"\n{conditions.line()}\n{table(found)}")
+    if arguments.out is not None:
+        arguments.out.write_text(page(found, conditions), encoding="utf-8")
     return 0
 
 

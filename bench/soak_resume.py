@@ -126,6 +126,12 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (default: cpu)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another value for a setting")
     parser.add_argument("--only", choices=sorted(MODELS), help="one architecture alone")
+    parser.add_argument(
+        "--workers", type=int, nargs="+", default=WORKERS, help="threads that read ahead (default: 0 2)"
+    )
+    parser.add_argument(
+        "--accumulate", type=int, nargs="+", default=ACCUMULATE, help="batches an update (default: 1 3)"
+    )
     return parser.parse_args()
 
 
@@ -136,7 +142,7 @@ def main() -> int:
     result: dict[str, Any] = {"bench": "soak_resume", "seed": arguments.seed, "torch": torch.__version__}
     result |= {"device": arguments.device, "set": arguments.set}
     models = [arguments.only] if arguments.only else list(MODELS)
-    cells = [Cell(*each) for each in product(models, WORKERS, ACCUMULATE)]
+    cells = [Cell(*each) for each in product(models, arguments.workers, arguments.accumulate)]
     share = -(-arguments.kills * len(models) // len(cells))
     with tempfile.TemporaryDirectory() as name:
         corpus = write_corpus(Path(name) / "corpus", train=600)

@@ -78,13 +78,13 @@ def profiled(profile: Profile, model: Translator, example: Batch, precision: Pre
 def matrix_rate(device: torch.device, dtype: torch.dtype, size: int = 2048, seconds: float = 0.3) -> float:
     """FLOP/s of a large square product here and now: what utilisation is measured against."""
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-    best, spent = 0.0, 0.0
+    best, spent, repeats = 0.0, 0.0, 20 if device.type == "cuda" else 1
     while spent < seconds or best == 0.0:
         began = time.perf_counter()
-        for _ in range(20 if device.type == "cuda" else 1):
+        for _ in range(repeats):
             a @ b
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        took = (time.perf_counter() - began) / (20 if device.type == "cuda" else 1)
-        spent, best = spent + took, max(best, 2 * size**3 / took)
+        took = time.perf_counter() - began
+        spent, best = spent + took, max(best, 2 * size**3 * repeats / took)
     return best
