@@ -31,11 +31,11 @@ of the row hold.
 
 All compute in bfloat16 with float32 weights unless said, a fused Adam, the gradient's norm cut at 1, and, but for `lm`,
 label smoothing 0.1. Saccade's batches have no padding but for what fills them up to a size of CUDA graph (1 to 2 % of
-tokens), and are captured once a size has come twice; a row tells how fast sizes are that have not. The peers' are padded
-and pinned ahead of time. Hugging Face's Marian has dropout where Saccade has it, and is compiled with `torch.compile(dynamic=True)`; its choice of layers to
-drop, none here, is made between any two, so that it compiles in pieces. `feeding` stands beside the same model's
-decoding step in a Python loop. In `lm`, torch's autocast runs cuDNN's LSTM in float16; the twin with bf16 weights holds
-gradients and Adam's memory in bfloat16, too.
+tokens), and are captured once a size has come twice; a row tells how fast sizes are that have not. The peers' are
+padded and pinned ahead of time. Hugging Face's Marian has dropout where Saccade has it, and is compiled with
+`torch.compile(dynamic=True)`; its choice of layers to drop, none here, is made between any two, so that it compiles in
+pieces. `feeding` stands beside the same model's decoding step in a Python loop. In `lm`, torch's autocast runs cuDNN's
+LSTM in float16; the twin with bf16 weights holds gradients and Adam's memory in bfloat16, too.
 """
 
 
