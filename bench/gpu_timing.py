@@ -91,11 +91,12 @@ def race(contest: Contest, device: torch.device, *, rounds: int, rate: float, pr
 
 def _entered(build: Callable[[], Contender], device: torch.device) -> _Entrant:
     before = _allocated(device)
-    entrant = _Entrant(build(), 0, [])
-    for _ in range(WARM):
+    contender = build()
+    entrant = _Entrant(contender, _allocated(device) - before, [])
+    for _ in range(WARM):  # what graphs hold is taken here, and never again
         _one_round(entrant, device)
     gc.collect()
-    return _Entrant(entrant.contender, _allocated(device) - before, [])
+    return _Entrant(contender, _allocated(device) - before, [], entrant.peak)
 
 
 def _one_round(entrant: _Entrant, device: torch.device) -> None:

@@ -173,7 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, default=65_536)
     tokens = parser.parse_args().tokens
-    if not (torch.cuda.is_available() and triton_residual.TRITON_IS_HERE):
+    if not (torch.cuda.is_available() and triton_residual.works()):
         sys.exit("bench.kernels needs a GPU and triton.")
     rate = copy_rate()
     rows = []

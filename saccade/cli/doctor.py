@@ -84,7 +84,12 @@ def _device(name: str) -> str:
     device = pick_device(name)
     ones = torch.ones(64, 64, device=device)
     assert float((ones @ ones).sum()) == 64**3
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    if device.type != "cuda":
+        return device.type
+    from saccade.nn.triton_residual import works
+
+    kernels = "run" if works() else "do not run: training is slower (is there a C compiler?)"
+    return f"{torch.cuda.get_device_name(device)}, its kernels {kernels}"
 
 
 class _Trial:

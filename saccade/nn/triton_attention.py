@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from saccade.nn.triton_residual import TRITON_IS_HERE, constexpr, drop_level, jit, kept, tl
+from saccade.nn.triton_residual import constexpr, drop_level, jit, kept, tl, works
 from saccade.types import Layout
 
 HEAD_WIDTHS = (16, 32, 64, 128)
@@ -32,7 +32,7 @@ LOG2_E = math.log2(math.e)
 def available(q_QHK: Tensor, queries: Layout, keys: Layout) -> bool:
     """Whether these kernels take such a call; of `attend_self`, the fused projection stands for the queries."""
     packed = queries.offsets_B is not None and keys.offsets_B is not None
-    return TRITON_IS_HERE and packed and q_QHK.is_cuda and q_QHK.dtype in DTYPES and q_QHK.shape[-1] in HEAD_WIDTHS
+    return packed and q_QHK.is_cuda and q_QHK.dtype in DTYPES and q_QHK.shape[-1] in HEAD_WIDTHS and works()
 
 
 def attend(

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from saccade.nn.triton_residual import TRITON_IS_HERE, constexpr, drop_level, jit, kept, tl
+from saccade.nn.triton_residual import constexpr, drop_level, jit, kept, tl, works
 
 BLOCK = 1024  # values of a row at a time, at most
 
 
 def available(ids: Tensor, table_VD: Tensor) -> bool:
     """Whether `embed` takes such a call."""
-    return TRITON_IS_HERE and ids.is_cuda and ids.dim() == 1 and table_VD.dtype == torch.float32
+    return ids.is_cuda and ids.dim() == 1 and table_VD.dtype == torch.float32 and works()
 
 
 def embed(

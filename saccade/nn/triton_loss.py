@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from saccade.errors import UsageError
-from saccade.nn.triton_residual import TRITON_IS_HERE, constexpr, jit, tl
+from saccade.nn.triton_residual import constexpr, jit, tl, works
 from saccade.types import PAD
 
 LARGEST = 2**18
@@ -22,12 +22,8 @@ BLOCK = 4096  # values of the vocabulary at a time: 16 for each thread of 8 warp
 
 def available(x: Tensor, vocabulary: int) -> bool:
     """Whether `cross_entropy_inplace` takes logits on this device, in this precision, of such a vocabulary."""
-    return (
-        TRITON_IS_HERE
-        and x.is_cuda
-        and x.dtype in (torch.bfloat16, torch.float16, torch.float32)
-        and vocabulary <= LARGEST
-    )
+    half_or_single = x.dtype in (torch.bfloat16, torch.float16, torch.float32)
+    return x.is_cuda and half_or_single and vocabulary <= LARGEST and works()
 
 
 def cross_entropy_inplace(

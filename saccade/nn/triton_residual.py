@@ -9,6 +9,8 @@ Shapes: N rows, D width, F inner width. Any leading dimensions are taken as rows
 # mypy: disallow-untyped-decorators=False, check-untyped-defs=False
 
 import importlib.util
+import warnings
+from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -33,12 +35,27 @@ FORWARD_SHARE, BACKWARD_SHARE = 1024, 512  # values of a tile for each warp: a r
 WARPS = 2048  # of a backward in all; each program leaves one row of partial sums
 INNER = 1024  # inner columns at a time
 Activation = Literal["relu", "gelu"]
-__all__ = ["activate", "available", "constexpr", "drop_level", "jit", "kept", "residual_norm", "tl", "TRITON_IS_HERE"]
+__all__ = ["activate", "available", "constexpr", "drop_level", "jit", "kept", "residual_norm", "tl", "works"]
+
+
+@cache
+def works() -> bool:
+    """Whether kernels can be built and run here, which also takes a C compiler; tried once."""
+    if not (TRITON_IS_HERE and torch.cuda.is_available()):
+        return False
+    try:
+        activate_forward(torch.zeros(1, 8, device="cuda"), None, None, 0, False)
+    except Exception as error:  # whatever the compiler, the driver or Triton raise
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        told = f"Triton's kernels do not run here ({reason}): torch's are used, which are slower."
+        warnings.warn(told, RuntimeWarning, stacklevel=2)
+        return False
+    return True
 
 
 def available(x: Tensor) -> bool:
     """Whether `activate` takes such a call; `residual_norm` also has a `WIDEST`."""
-    return TRITON_IS_HERE and x.is_cuda and x.dtype in (torch.bfloat16, torch.float16, torch.float32)
+    return x.is_cuda and x.dtype in (torch.bfloat16, torch.float16, torch.float32) and works()
 
 
 def drop_level(dropout: float, seed: Tensor | None) -> int:

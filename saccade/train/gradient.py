@@ -75,9 +75,11 @@ class Gradient:
             except RuntimeError as error:
                 if not _is_out_of_memory(error):
                     raise
-                self._shrink(str(error))
+                why = str(error)
             # Here, where the error and with it all that it held is gone:
-            self._forget()
+            if self._graphs is None or not self._graphs.give_way():
+                self._shrink(why)
+                self._forget()
 
     def rehearse(self, batches: list[Batch]) -> None:
         """Find out what fits before it matters: the gradient of the largest batches, made and thrown away.

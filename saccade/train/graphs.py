@@ -62,6 +62,15 @@ class Graphs:
         self.captured: dict[Size, _Captured] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
+    def give_way(self) -> bool:
+        """Where memory has run out: let go of what graphs hold, and capture no more; False where they hold nothing."""
+        held = bool(self.captured)
+        if held:
+            self.captures = False
+        self.reset()
+        torch.cuda.empty_cache()
+        return held
+
     def add(self, batch: Batch, factor: float, part: Part) -> Tensor:
         """Add the gradient of the factor times the batch's loss; its negative log-likelihood."""
         self.factor.fill_(factor)
@@ -110,17 +119,16 @@ class Graphs:
         """None where something in the model cannot be captured: training then goes on without."""
         inputs = torch.empty_like(batch.flat(), device=self.device)
         static, forward, backward = batch.holding(inputs), torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        torch.cuda.empty_cache()  # what launches have left there a capture cannot take, and cannot give back
         try:
             with self._recording(forward):
                 loss = self.forward(static)
             with self._recording(backward):
                 self._backward(loss)
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:
             self.captures = False
-            reason = str(error).splitlines()[0]
-            warnings.warn(f"training goes on without CUDA graphs, and slower: {reason}", RuntimeWarning, stacklevel=2)
+            told = f"no further batches are captured as CUDA graphs, which is slower: {str(error).splitlines()[0]}"
+            warnings.warn(told, RuntimeWarning, stacklevel=2)
             return None
         return _Captured(inputs, forward, backward, loss.nll)
 

@@ -388,6 +388,22 @@ def test_embedding(D: int, with_places: bool, dropout: float) -> None:
 # Range and use
 
 
+def test_where_kernels_cannot_be_built_that_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_compiler(*_: object) -> None:
+        raise RuntimeError("Failed to find C compiler.\nPlease specify one.")
+
+    monkeypatch.setattr(triton_residual, "activate_forward", no_compiler)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "zeros", lambda *_, **__: torch.empty(0))
+    triton_residual.works.cache_clear()
+    try:
+        with pytest.warns(RuntimeWarning, match=r"do not run here \(Failed to find C compiler\.\): torch's are used"):
+            assert not triton_residual.works()
+        assert not triton_residual.works()
+    finally:
+        triton_residual.works.cache_clear()
+
+
 def test_what_is_out_of_range_is_said() -> None:
     layout, x = packed([2]), torch.zeros(2, 3, 1, 16)
     assert not triton_attention.available(x, layout, layout)  # not on a GPU
