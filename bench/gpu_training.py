@@ -76,7 +76,7 @@ def contests(workshop: Workshop, sizes: Sizes, row: str) -> Iterator[Contest]:
         case "base":
             yield _transformers(workshop, row, sizes.base, sizes.large, eager=True, compiled=True)
         case "small":
-            yield _transformers(workshop, row, sizes.base, sizes.small, eager=False, compiled=True)
+            yield _transformers(workshop, row, sizes.base, sizes.small, eager=True, compiled=False)
         case "tiny":
             yield _transformers(workshop, row, sizes.tiny, sizes.small, eager=True, compiled=False)
         case "big":

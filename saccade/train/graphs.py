@@ -127,7 +127,8 @@ class Graphs:
                 self._backward(loss)
         except RuntimeError as error:
             self.captures = False
-            told = f"no further batches are captured as CUDA graphs, which is slower: {str(error).splitlines()[0]}"
+            reason = str(error).splitlines()[0].split(". ")[0]
+            told = f"no further batches are captured as CUDA graphs, which is slower: {reason}."
             warnings.warn(told, RuntimeWarning, stacklevel=2)
             return None
         return _Captured(inputs, forward, backward, loss.nll)

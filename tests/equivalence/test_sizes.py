@@ -150,6 +150,7 @@ def test_captured_equals_launched(config: dict[str, object], precision: Precisio
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:no further batches are captured")  # neither do graphs fit
 def test_what_does_not_fit_is_made_in_pieces() -> None:
     """With a card of little memory: the same gradient as with a large one, and what fits is found and kept."""
     device = torch.device("cuda")

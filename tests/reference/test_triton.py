@@ -441,7 +441,7 @@ def test_graph_with_new_lengths_equals_eager_and_repeats() -> None:
 
     def step() -> tuple[Tensor, Tensor]:
         out = triton_attention.attend_self(qkv, layout, causal=True, dropout=0.1, seed=seed)
-        return out, torch.autograd.grad(out.float().square().sum(), qkv)[0]
+        return out.detach(), torch.autograd.grad(out.float().square().sum(), qkv)[0]
 
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
