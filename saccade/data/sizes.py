@@ -27,13 +27,16 @@ class Size:
 def size_for(batch: Batch, *, tight: bool) -> Size:
     """The size that a packed batch is filled up to: a pure function of it, so that a resumed run finds the same.
 
-    Tokens grow by at most a 32nd. `tight`: longest lengths stay, and rows grow by as little, since they cost.
+    Tokens grow by at most a 32nd; rows by up to a half, since empty ones cost next to nothing. `tight`: they do cost,
+    so that longest lengths stay and rows grow by at most a 32nd, too.
     """
     sides = (batch.source, batch.target)
     tokens = [_up(len(side.ids), parts=32, least=16) for side in sides]
-    longest = [side.layout.longest if tight else _tile(side.layout.longest) for side in sides]
+    longest = [side.layout.longest for side in sides]
+    if not tight:
+        longest = [_tile(max(longest))] * 2
     spare = [-(-(wanted - len(side.ids)) // most) for wanted, side, most in zip(tokens, sides, longest, strict=True)]
-    rows = _up(len(batch) + max(spare), parts=32 if tight else 8, least=4)
+    rows = _up(len(batch) + max(spare), parts=32 if tight else 2, least=4)
     return Size(rows, *tokens, *longest)
 
 

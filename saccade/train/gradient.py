@@ -88,10 +88,12 @@ class Gradient:
         """
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         reserve = [torch.empty_like(parameter) for parameter in trained for _ in range(2)]
+        profile, self.profile = self.profile, None  # nor is its time the training's
         self.model.train()
         for batch in batches:
             self.accumulate([batch], update=0)
             self._forget()
+        self.profile = profile
         del reserve
 
     def _forget(self) -> None:

@@ -18,7 +18,7 @@ from saccade.data.sizes import Size, filled, size_for
 from saccade.loss import Loss
 from saccade.types import Batch
 
-MOST = 256
+MOST = 512
 """Sizes that are captured; further ones are launched kernel by kernel."""
 Part = Callable[[str], AbstractContextManager[None]]
 
