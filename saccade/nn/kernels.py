@@ -111,25 +111,23 @@ def self_attention(qkv: Tensor, layout: Layout, *, causal: bool) -> Tensor:
     """softmax(q·k/√K) v within each sentence, without ever holding the weights: (…, 3, H, K) -> (…, H, K)."""
     if triton_attention.available(qkv, layout, layout):
         return triton_attention.attend_self(qkv, layout, causal=causal)
-    q, k, v = qkv.unbind(-3)
-    return _dense(q, k, v, layout, layout, causal=causal)
+    q_BTHK, k_BTHK, v_BTHK = masks.pad(qkv, layout).unbind(-3)
+    return masks.pack(_dense(q_BTHK, k_BTHK, v_BTHK, layout, causal=causal), layout)
 
 
 def cross_attention(q: Tensor, kv: Tensor, queries: Layout, keys: Layout) -> Tensor:
     """The same with queries (…, H, K) from elsewhere than keys and values (…, 2, H, K)."""
     if triton_attention.available(q, queries, keys):
         return triton_attention.attend_cross(q, kv, queries, keys)
-    k, v = kv.unbind(-3)
-    return _dense(q, k, v, queries, keys, causal=False)
+    k_BSHK, v_BSHK = masks.pad(kv, keys).unbind(-3)
+    return masks.pack(_dense(masks.pad(q, queries), k_BSHK, v_BSHK, keys, causal=False), queries)
 
 
-def _dense(q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, *, causal: bool) -> Tensor:
+def _dense(q_BTHK: Tensor, k_BSHK: Tensor, v_BSHK: Tensor, keys: Layout, *, causal: bool) -> Tensor:
     """Padding stands behind the real tokens, so that a causal mask alone keeps it out of sight."""
-    q_BTHK, k_BSHK, v_BSHK = masks.pad(q, queries), masks.pad(k, keys), masks.pad(v, keys)
     look_BS = None if causal or keys.even else masks.valid_BT(keys)
     may_look = None if look_BS is None else look_BS[:, None, None]
-    mixed_BTHK = dot_product(q_BTHK, k_BSHK, v_BSHK, may_look, causal)
-    return masks.pack(mixed_BTHK, queries)
+    return dot_product(q_BTHK, k_BSHK, v_BSHK, may_look, causal)
 
 
 def dot_product(q_BTHK: Tensor, k_BSHK: Tensor, v_BSHK: Tensor, may_look: Tensor | None, causal: bool) -> Tensor:
