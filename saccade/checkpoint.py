@@ -57,13 +57,20 @@ ASIDE = ".old-"
 """Before the name of a checkpoint that waits until the one in its place is there."""
 
 
+def _kept(model: nn.Module) -> dict[str, Tensor]:
+    """Every weight under one name, tied ones once; and what a model has learnt beside them."""
+    lasting = model.state_dict().keys()
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name in lasting}
+    return {**dict(model.named_parameters()), **buffers}
+
+
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Every weight under one name, tied ones once."""
-    return {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
+    """What a model is saved as."""
+    return {name: tensor.detach().contiguous() for name, tensor in _kept(model).items()}
 
 
 def restore_model(model: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:
-    wanted = dict(model.named_parameters())
+    wanted = _kept(model)
     _check_fit(wanted, tensors, origin)
     with torch.no_grad():
         for name, parameter in wanted.items():
@@ -373,4 +380,4 @@ def _check_size(settings: TranslatorConfig, text: TextPair, tensors: Mapping[str
     except (RuntimeError, TypeError, OverflowError) as error:  # sizes beyond what can be counted
         told = str(error).partition("\n")[0]
         raise SaccadeError(f"{path / CONFIG}: no such model can be built: {told}.") from None
-    _check_fit(dict(shapes.named_parameters()), tensors, str(path / MODEL))
+    _check_fit(_kept(shapes), tensors, str(path / MODEL))

@@ -3,24 +3,35 @@
 Shapes: B sentences, T tokens, N packed tokens, D width, V vocabulary.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from saccade.nn.linear_loss import linear_cross_entropy
 from saccade.nn.masks import valid_BT
 from saccade.types import PAD, Tokens
 
+CHUNK = 1 << 22
+"""Log-probabilities that `token_losses` holds at once."""
+
 
 @dataclass(frozen=True)
 class Loss:
     total: Tensor
-    """What is trained on, summed over real tokens; smoothing included."""
+    """What is trained on, summed over real tokens; smoothing and the terms of `extra` included."""
     nll: Tensor
     """Negative log-likelihood, summed over real tokens: what perplexity is reported from."""
     tokens: Tensor
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
+    """What mechanisms of the model have added to the total, by name, weighted."""
+
+    def plus(self, terms: Mapping[str, Tensor]) -> "Loss":
+        """The same with further terms."""
+        return Loss(sum(terms.values(), self.total), self.nll, self.tokens, {**self.extra, **terms})
 
 
 def output_loss(features: Tensor, output: nn.Linear, target: Tokens, smoothing: float = 0.0) -> Loss:
@@ -31,6 +42,30 @@ def output_loss(features: Tensor, output: nn.Linear, target: Tokens, smoothing: 
     x_ND = features.flatten(0, -2)
     sums = linear_cross_entropy(x_ND, output.weight, output.bias, gold.flatten(), smoothing)
     return Loss(sums.total, sums.nll, target.count)
+
+
+def token_losses(
+    log_p: Callable[..., Tensor], parts: tuple[Tensor, ...], gold_N: Tensor, smoothing: float, vocabulary: int
+) -> tuple[Tensor, Tensor]:
+    """Of every token, what is trained on and its negative log-likelihood (N); both 0 where the gold token is PAD.
+
+    `log_p` makes log-probabilities (R, V) of some rows of the parts. It is called chunk by chunk, and once more on the
+    way back, so that they are never all held. For outputs that are no plain softmax or are asked for token by token.
+    """
+    rows = max(1, CHUNK // vocabulary)
+
+    def of_rows(gold_R: Tensor, *some: Tensor) -> tuple[Tensor, Tensor]:
+        log_p_RV = log_p(*some)
+        nll_R = -log_p_RV.gather(-1, gold_R[:, None]).squeeze(-1)
+        return (1 - smoothing) * nll_R - smoothing * log_p_RV.mean(-1) if smoothing else nll_R, nll_R
+
+    losses = []
+    for begin in range(0, len(gold_N), rows):
+        some = [each[begin : begin + rows] for each in (gold_N, *parts)]
+        losses.append(checkpoint(of_rows, *some, use_reentrant=False, preserve_rng_state=False))
+    loss_N, nll_N = (torch.cat(each) for each in zip(*losses, strict=True))
+    counted_N = gold_N != PAD
+    return torch.where(counted_N, loss_N, 0.0), torch.where(counted_N, nll_N, 0.0)
 
 
 def cross_entropy(logits_BTV: Tensor, target: Tokens, smoothing: float = 0.0) -> Loss:

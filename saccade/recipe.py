@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from saccade import config
 from saccade.config import Section
@@ -34,6 +34,15 @@ class Recipe(Section):
     """How the model is trained."""
     decode: DecodeConfig = DecodeConfig()
     """How outputs are searched for, unless the command says otherwise."""
+
+    @model_validator(mode="after")
+    def _copies_what_it_can_write(self) -> "Recipe":
+        if self.model.copies and not self.text.shared:
+            raise ValueError(
+                "model.decoder.attention.pointer copies source tokens into the target, which needs one vocabulary for "
+                "both sides: set text.shared to true"
+            )
+        return self
 
     def job(self, base: Path) -> Job:
         return Job(

@@ -181,6 +181,10 @@ class Encoded:
     layout: Layout
     final: tuple[dict[str, Tensor], ...] = ()
     """One entry a layer, bottom first; each maps a state's name (`h`, `c`) to (B, width)."""
+    cells: Tensor | None = None
+    """(B, S, E): beside each vector of the memory its memory cell, of an encoder that keeps them."""
+    source: Tokens | None = None
+    """What was read, for decoders that copy from it."""
 
 
 @dataclass(frozen=True)

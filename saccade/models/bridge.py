@@ -5,34 +5,37 @@ Shapes: B sentences, S source tokens, E encoder width, D decoder width.
 
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from saccade.nn import masks
-from saccade.nn.recurrent import Memory
+from saccade.nn.cells import Memory
+from saccade.nn.recurrent import Cell
 from saccade.types import Encoded
 
 BridgeKind = Literal["linear", "copy", "mean", "zero"]
 
 
 class Bridge(nn.Module):
-    """`linear`: h = tanh(W h_final), c = W c_final, layer by layer; the two stacks are aligned at their tops.
+    """`linear`: h = φ(W h_final), c = W c_final, layer by layer; the two stacks are aligned at their tops.
 
-    So a decoder deeper than the encoder reads the encoder's top again, a shallower one leaves out its bottom.
+    φ is what the cell's own h goes through: tanh, but for Elman's other activations. A decoder deeper than the encoder
+    reads the encoder's top again, a shallower one leaves out its bottom.
 
-    `copy`: the final states as they are (Sutskever et al. 2014). `mean`: tanh(W · mean of the memory), for encoders
+    `copy`: the final states as they are (Sutskever et al. 2014). `mean`: φ(W · mean of the memory), for encoders
     that end in no state. `zero`: begin with zeros.
     """
 
-    def __init__(self, kind: BridgeKind, memory_width: int, width: int, layers: int, states: tuple[str, ...]) -> None:
+    def __init__(self, kind: BridgeKind, memory_width: int, layers: int, cell: Cell) -> None:
+        """`cell`: one of the decoder's."""
         super().__init__()
         self.kind = kind
-        self.width = width
-        self.states = states
+        self.width = cell.width
+        self.states = cell.states
+        self.squash = cell.squash
         self.count = layers
         learned = layers if kind in ("linear", "mean") else 0
         self.maps = nn.ModuleList(
-            nn.ModuleDict({name: nn.Linear(memory_width, width) for name in states}) for _ in range(learned)
+            nn.ModuleDict({name: nn.Linear(memory_width, cell.width) for name in cell.states}) for _ in range(learned)
         )
 
     def forward(self, encoded: Encoded) -> tuple[Memory, ...]:
@@ -56,7 +59,7 @@ class Bridge(nn.Module):
         maps = self.maps[level]
         assert isinstance(maps, nn.ModuleDict)
         begun = {name: maps[name](final.get(name, final["h"])) for name in self.states}
-        return begun | {"h": torch.tanh(begun["h"])}  # h is always within (−1, 1); c has no bound
+        return begun | {"h": self.squash(begun["h"])}  # into the range that h always has; c has no bound
 
     def _mean(self, encoded: Encoded) -> Tensor:
         valid = masks.valid_BT(encoded.layout)[:, :, None]

@@ -1,15 +1,11 @@
 """Config → model. The one place that asks which architecture it has."""
 
 from saccade.errors import UsageError
-from saccade.models.encoders import (
-    EncoderConfig,
-    RecurrentEncoder,
-    RecurrentEncoderConfig,
-    TransformerConfig,
-    TransformerEncoder,
-)
+from saccade.models.encoders import EncoderConfig, RecurrentEncoder, RecurrentEncoderConfig
 from saccade.models.recurrent_decoder import RecurrentDecoder, RecurrentDecoderConfig
+from saccade.models.transformer_config import TransformerConfig
 from saccade.models.transformer_decoder import TransformerDecoder
+from saccade.models.transformer_encoder import TransformerEncoder
 from saccade.models.translator import DecoderConfig, Translator, TranslatorConfig
 
 
@@ -34,6 +30,11 @@ def build_translator(config: TranslatorConfig, source_vocabulary: int, target_vo
         raise UsageError(
             f"model.tie is all, which needs one vocabulary for both sides, but they have {source_vocabulary} and "
             f"{target_vocabulary} tokens. Set text.shared to true, or model.tie to output."
+        )
+    if config.copies and source_vocabulary != target_vocabulary:
+        raise UsageError(
+            "model.decoder.attention.pointer copies source tokens into the target, which needs one vocabulary for both "
+            f"sides, but they have {source_vocabulary} and {target_vocabulary} tokens. Set text.shared to true."
         )
     encoder = build_encoder(config.encoder, source_vocabulary)
     decoder = build_decoder(config.decoder, target_vocabulary, config.encoder.width)

@@ -6,7 +6,9 @@ Shapes: B sentences, N hypotheses, T target tokens, S source tokens, M places of
 import torch
 from torch import Tensor, nn
 
-from saccade.models.encoders import TransformerConfig, embedding_of, stack_of
+from saccade.loss import Loss, output_loss
+from saccade.models.transformer_config import TransformerConfig, embedding_of, stack_of
+from saccade.models.transformer_encoder import entrance_of
 from saccade.nn import masks
 from saccade.nn.transformer import Cache, Memory
 from saccade.nn.watch import Watch
@@ -14,13 +16,15 @@ from saccade.types import Encoded, Layout, State, Tokens, Tree
 
 
 class TransformerDecoder(nn.Module):
-    computes_padding = False
-
-    def __init__(self, config: TransformerConfig, vocabulary: int, memory_width: int) -> None:
+    def __init__(self, config: TransformerConfig, vocabulary: int, memory_width: int | None) -> None:
+        """`memory_width` is None where there is no memory to look at: models/causal_transformer.py."""
         super().__init__()
+        config.check_causal()
         self.width = config.width
         self.heads = config.heads
+        self.computes_padding, self.mixes_sentences = config.computes_padding, config.mixes_sentences
         self.embed = embedding_of(config, vocabulary)
+        self.enter = entrance_of(config)
         self.stack = stack_of(config, memory_width=memory_width, causal=True)
         self.output = nn.Linear(config.width, vocabulary)
 
@@ -30,21 +34,36 @@ class TransformerDecoder(nn.Module):
         source: Tree = {"kv": tuple(block.remember(memory_BSE, layout.unpacked()).kv for block in self.stack)}
         if not layout.even:
             source["lengths"] = layout.lengths_B
-        rows, H = len(layout.lengths_B), self.heads
-        empty = tuple(memory_BSE.new_zeros(rows, max_steps, H, self.width // H) for _ in self.stack)
-        place_N = torch.zeros(rows, dtype=torch.long, device=memory_BSE.device)
-        return State(source, {"k": empty, "v": tuple(x.clone() for x in empty), "place": place_N})
+        return State(source, self.nothing_yet(memory_BSE, max_steps))
 
-    def features(self, given: Tokens, encoded: Encoded, watch: Watch | None = None) -> Tensor:
+    def nothing_yet(self, like: Tensor, max_steps: int) -> Tree:
+        """Caches for as many rows as `like` has, and the place of the first token."""
+        rows, H = len(like), self.heads
+        empty = tuple(like.new_zeros(rows, max_steps, H, self.width // H) for _ in self.stack)
+        place_N = torch.zeros(rows, dtype=torch.long, device=like.device)
+        return {"k": empty, "v": tuple(x.clone() for x in empty), "place": place_N}
+
+    def features(self, given: Tokens, encoded: Encoded | None, watch: Watch | None = None) -> Tensor:
         """What the output layer scores for every next token, given the gold ones before it; laid out as those."""
-        # What stands behind a target's end is never looked at: to the blocks, padded rows are all as long.
-        layout = given.layout if given.layout.is_packed else _even(given.ids)
-        x = self.embed(given.ids, masks.positions(layout), layout.longest)  # (B, T, D) or (N, D)
-        memories = [block.remember(encoded.memory, encoded.layout) for block in self.stack]
+        layout = given.layout
+        x = self.entered(given.ids, masks.positions(layout), layout, layout.longest)  # (B, T, D) or (N, D)
+        memories = None
+        if encoded is not None:
+            memories = [block.remember(encoded.memory, encoded.layout) for block in self.stack]
         out: Tensor = self.stack(x, layout, memories=memories, watch=watch)
         return out
 
-    def forward(self, given: Tokens, encoded: Encoded, watch: Watch | None = None) -> Tensor:
+    def entered(self, ids: Tensor, place: Tensor, layout: Layout, places: int | None = None) -> Tensor:
+        x: Tensor = self.embed(ids, place, places)
+        return x if self.enter is None else self.enter(x, layout)
+
+    def at_update(self, update: int) -> None:
+        """Nothing of it changes as training goes on."""
+
+    def loss(self, given: Tokens, encoded: Encoded, target: Tokens, smoothing: float) -> Loss:
+        return output_loss(self.features(given, encoded), self.output, target, smoothing)
+
+    def forward(self, given: Tokens, encoded: Encoded | None, watch: Watch | None = None) -> Tensor:
         """Logits (…, V) of every next token."""
         logits: Tensor = self.output(self.features(given, encoded, watch))
         return logits
@@ -56,11 +75,11 @@ class TransformerDecoder(nn.Module):
     def prefill(self, prefix_NT: Tensor, state: State) -> tuple[Tensor, State]:
         layout, place_N = _even(prefix_NT), state.hypothesis["place"]
         at_NT = place_N[:, None] + torch.arange(prefix_NT.shape[1], device=prefix_NT.device)
-        x_NTD = self.embed(prefix_NT, at_NT)
-        memories = [Memory(kv_BS2HK, _read(kv_BS2HK, state)) for kv_BS2HK in state.source["kv"]]
+        x_NTD = self.entered(prefix_NT, at_NT, layout)
+        memories = [Memory(kv_BS2HK, _read(kv_BS2HK, state)) for kv_BS2HK in state.source.get("kv", ())]
         places = zip(state.hypothesis["k"], state.hypothesis["v"], strict=True)
         caches = [Cache(k_NMHK, v_NMHK, place_N) for k_NMHK, v_NMHK in places]
-        out_NTD = self.stack(x_NTD, layout, memories=memories, caches=caches)
+        out_NTD = self.stack(x_NTD, layout, memories=memories or None, caches=caches)
         hypothesis = state.hypothesis | {"place": place_N + prefix_NT.shape[1]}
         return self.output(out_NTD), State(state.source, hypothesis)
 
@@ -75,6 +94,6 @@ def _read(kv_BS2HK: Tensor, state: State) -> Layout:
 
 
 def _even(ids_NT: Tensor) -> Layout:
-    """Every row is as long as the longest: what stands behind a target's end is never looked at."""
+    """Every row is as long as the longest."""
     rows, tokens = ids_NT.shape
     return Layout(torch.full((rows,), tokens, device=ids_NT.device), tokens, even=True)

@@ -3,15 +3,19 @@
 Shapes: B sentences, T target tokens, V vocabulary.
 """
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from saccade.config import Section
-from saccade.models.encoders import EncoderConfig, RecurrentEncoder, TransformerConfig, TransformerEncoder
+from saccade.loss import Loss
+from saccade.models.encoders import EncoderConfig, RecurrentEncoder
 from saccade.models.recurrent_decoder import RecurrentDecoder, RecurrentDecoderConfig
+from saccade.models.transformer_config import TransformerConfig
 from saccade.models.transformer_decoder import TransformerDecoder
+from saccade.models.transformer_encoder import TransformerEncoder
 from saccade.nn.watch import Watch
 from saccade.types import Batch, Encoded, State, Tokens
 
@@ -32,14 +36,20 @@ class TranslatorConfig(Section):
         self._tying_fits()
         return self
 
+    @property
+    def copies(self) -> bool:
+        """Whether source tokens are copied into the target, which asks for one vocabulary."""
+        return self.decoder.copies
+
     def _tying_fits(self) -> None:
         if self.tie == "none":
             return
         into = self.decoder.embedding_width
-        if into != self.decoder.width:
+        out = self.decoder.output_width(self.encoder.width)
+        if into != out:
             raise ValueError(
                 f"tie is {self.tie}: the token vectors (decoder.embedding {into}) also score the output, "
-                f"so they must be as wide as the decoder ({self.decoder.width})"
+                f"so they must be as wide as the decoder's output ({out})"
             )
         if self.tie == "all" and self.encoder.embedding_width != into:
             raise ValueError(
@@ -60,7 +70,7 @@ class Translator(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
-        nn.init.normal_(decoder.output.weight, std=decoder.width**-0.5)
+        nn.init.normal_(decoder.output.weight, std=decoder.output.in_features**-0.5)
         nn.init.zeros_(decoder.output.bias)
         if tie != "none":
             decoder.output.weight = decoder.embed.table.weight
@@ -69,7 +79,15 @@ class Translator(nn.Module):
 
     def encode(self, source: Tokens, watch: Watch | None = None) -> Encoded:
         encoded: Encoded = self.encoder(source, watch)
-        return encoded
+        return replace(encoded, source=source)
+
+    def at_update(self, update: int) -> None:
+        """Told before the gradient of each update, counted from 1, for what changes as training goes on."""
+        self.decoder.at_update(update)
+
+    def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
+        """What training minimises: that of the target, and what mechanisms of the model ask for beside it."""
+        return self.decoder.loss(batch.decoder_input, self.encode(batch.source), batch.target, smoothing)
 
     def features(self, batch: Batch) -> Tensor:
         """What `output` scores for every target token: (…, D), laid out as the target."""
@@ -83,6 +101,11 @@ class Translator(nn.Module):
     def computes_padding(self) -> bool:
         """Whether some part of it fills sentences up to the longest, so that its cost goes by rows × longest."""
         return self.encoder.computes_padding or self.decoder.computes_padding
+
+    @property
+    def mixes_sentences(self) -> bool:
+        """Whether a sentence's numbers depend, in training, on the others of its batch."""
+        return self.encoder.mixes_sentences or self.decoder.mixes_sentences
 
     def forward(self, batch: Batch, watch: Watch | None = None) -> Tensor:
         """Logits (…, V) of every target token, laid out as the target."""

@@ -1,100 +1,39 @@
-"""How well a query matches each key, and the mean of the values that follows.
+"""Multi-head attention, and the feed-forward part that stands beside it in a block.
 
-Shapes: B batch, T queries, S keys, D query width, E key width, A attention width, H heads, K head width.
+Shapes: B batch, T queries, S keys, D width, H heads, K head width.
 """
-
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from saccade.nn import kernels, masks
 from saccade.nn.dropout import Dropout
-from saccade.nn.kernels import Product
+from saccade.nn.kernels import Activation, Product
+from saccade.nn.linformer import Linformer
+from saccade.nn.patterns import Pattern, by_blocks
+from saccade.nn.positions import NoPlaces
+from saccade.nn.scores import attend
 from saccade.nn.watch import Watch
 from saccade.types import Layout
 
-ScoreKind = Literal["dot", "general", "additive"]
+
+def weigh(
+    q_BTHK: Tensor, k_BSHK: Tensor, v_BSHK: Tensor, may_look: Tensor | None, places: NoPlaces, distance: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Scaled dot-product attention (Vaswani et al. 2017, equation 1) of each head: (B, T, H, K), (B, H, T, S)."""
+    q_BHTK, k_BHSK, v_BHSK = (x.transpose(1, 2) for x in (q_BTHK, k_BSHK, v_BSHK))
+    mixed_BHTK, weights_BHTS = _weigh(q_BHTK, k_BHSK, v_BHSK, may_look, places, distance)
+    return mixed_BHTK.transpose(1, 2), weights_BHTS
 
 
-class Dot(nn.Module):
-    """e = q · k (Luong et al. 2015, section 3.1); needs queries and keys of one width."""
-
-    def prepare(self, keys_BSE: Tensor) -> Tensor:
-        return keys_BSE
-
-    def forward(self, queries_BTD: Tensor, prepared_BSE: Tensor) -> Tensor:
-        return queries_BTD @ prepared_BSE.transpose(1, 2)
-
-
-class General(nn.Module):
-    """e = q · W k (Luong et al. 2015, section 3.1)."""
-
-    def __init__(self, query_width: int, key_width: int) -> None:
-        super().__init__()
-        self.of_key = nn.Linear(key_width, query_width, bias=False)
-
-    def prepare(self, keys_BSE: Tensor) -> Tensor:
-        """W k does not depend on the query: once per source, not once per step."""
-        keys_BSD: Tensor = self.of_key(keys_BSE)
-        return keys_BSD
-
-    def forward(self, queries_BTD: Tensor, prepared_BSD: Tensor) -> Tensor:
-        return queries_BTD @ prepared_BSD.transpose(1, 2)
-
-
-class Additive(nn.Module):
-    """e = v · tanh(W k + U q), the alignment model of Bahdanau et al. (2015), section 3.1."""
-
-    def __init__(self, query_width: int, key_width: int, attention_width: int) -> None:
-        super().__init__()
-        self.of_query = nn.Linear(query_width, attention_width)
-        self.of_key = nn.Linear(key_width, attention_width, bias=False)
-        self.v = nn.Linear(attention_width, 1, bias=False)
-
-    def prepare(self, keys_BSE: Tensor) -> Tensor:
-        """The part that does not depend on the query: once per source, not once per step."""
-        keys_BSA: Tensor = self.of_key(keys_BSE)
-        return keys_BSA
-
-    def forward(self, queries_BTD: Tensor, prepared_BSA: Tensor) -> Tensor:
-        sum_BTSA = self.of_query(queries_BTD)[:, :, None] + prepared_BSA[:, None]
-        scores_BTS: Tensor = self.v(torch.tanh(sum_BTSA)).squeeze(-1)  # (B,T,S,1) -> (B,T,S)
-        return scores_BTS
-
-
-def make_score(kind: ScoreKind, query_width: int, key_width: int, attention_width: int) -> Dot | General | Additive:
-    match kind:
-        case "dot":
-            return Dot()
-        case "general":
-            return General(query_width, key_width)
-        case "additive":
-            return Additive(query_width, key_width, attention_width)
-
-
-def attend(scores: Tensor, values: Tensor, may_look: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The values' mean, weighted by softmax(scores) over the last dimension; a row that may look nowhere gets zeros."""
-    precise = torch.promote_types(scores.dtype, torch.float32)  # half precision is too coarse for sums of many weights
-    if may_look is None:
-        weights = scores.softmax(-1, dtype=precise)
-    else:
-        blocked = torch.finfo(scores.dtype).min  # not -inf: a fully blocked row must not become NaN
-        weights = scores.masked_fill(~may_look, blocked).softmax(-1, dtype=precise) * may_look
-    return weights.to(values.dtype) @ values, weights
-
-
-def look(
-    q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, *, causal: bool, watch: Watch, kind: str
-) -> Tensor:
-    """Scaled dot-product attention (Vaswani et al. 2017, equation 1) of each head, watched: (…, H, K)."""
-    q_BTHK, k_BSHK, v_BSHK = masks.pad(q, queries), masks.pad(k, keys), masks.pad(v, keys)
-    seen = masks.causal_TS(queries.longest, keys.longest, q.device) if causal else masks.keys_B1S(keys)
-    scores_BHTS = torch.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK) * q.shape[-1] ** -0.5
-    may_look = seen[:, None] if seen is not None and seen.ndim == 3 else seen  # (B,1,S) -> (B,1,1,S)
-    mixed_BHTK, weights_BHTS = attend(scores_BHTS, v_BSHK.transpose(1, 2), may_look)
-    watch.saw_attention(kind, weights_BHTS)
-    return masks.pack(mixed_BHTK.transpose(1, 2), queries)
+def _weigh(
+    q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, may_look: Tensor | None, places: NoPlaces, distance: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    scores_BHTS = q_BHTK @ k_BHSK.mT * q_BHTK.shape[-1] ** -0.5
+    bias = None if distance is None else places.bias(q_BHTK, distance)
+    mixed_BHTK, weights_BHTS = attend(scores_BHTS if bias is None else scores_BHTS + bias, v_BHSK, may_look)
+    more = None if distance is None else places.of_values(weights_BHTS, distance)
+    return mixed_BHTK if more is None else mixed_BHTK + more.to(mixed_BHTK.dtype), weights_BHTS
 
 
 class Heads(nn.Module):
@@ -118,12 +57,24 @@ class SelfAttention(nn.Module):
     """Several attentions of a sequence to itself (Vaswani et al. 2017, section 3.2).
 
     Every projection has a bias, as in torch.nn.MultiheadAttention; queries, keys and values are made by one product.
+    `places` says how it knows where tokens stand, `pattern` which of them it sees: None is all, `slots` sums of them.
     """
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        places: NoPlaces | None = None,
+        pattern: Pattern | None = None,
+        slots: Linformer | None = None,
+    ) -> None:
         super().__init__()
         self.of_input = projection(width, width, parts=3)
         self.heads = Heads(width, heads)
+        self.places = NoPlaces() if places is None else places
+        self.pattern = pattern
+        self.slots = slots
 
     def project(self, x: Tensor) -> Tensor:
         """(…, D) -> (…, 3, H, K): queries, keys, values."""
@@ -131,10 +82,67 @@ class SelfAttention(nn.Module):
 
     def look(self, qkv: Tensor, layout: Layout, *, causal: bool, watch: Watch | None = None, kind: str = "") -> Tensor:
         """What each token sees of each head's values (…, H, K)."""
-        if watch is None:
+        if self.places.turns:
+            qkv = self.places.turn(qkv, masks.positions(layout))
+        patterned = self.pattern is not None and not self.pattern.sees_all_of(layout.longest)
+        plain = not self.places.acts_on_scores and not patterned and self.slots is None
+        if plain and watch is None:
             return kernels.self_attention(qkv, layout, causal=causal)
-        q, k, v = qkv.unbind(-3)
-        return look(q, k, v, layout, layout, causal=causal, watch=watch, kind=kind)
+        q, k, v = (masks.pad(x, layout) for x in qkv.unbind(-3))
+        if self.slots is not None:
+            return masks.pack(self._look_at_slots(self.slots, q, k, v, layout, watch, kind), layout)
+        if self.pattern is not None and patterned and watch is None:
+            placed = self.places.acts_on_scores
+            mixed = by_blocks(q, k, v, layout, self.pattern, self._mix, causal=causal, placed=placed)
+            return masks.pack(mixed, layout)
+        place = torch.arange(layout.longest, device=q.device)
+        distance_TT = place - place[:, None]
+        may_look = self._may_look(layout, place, causal=causal, patterned=patterned)
+        if watch is None:
+            q_BHTK, k_BHTK, v_BHTK = (x.transpose(1, 2) for x in (q, k, v))
+            return masks.pack(self._mix(q_BHTK, k_BHTK, v_BHTK, may_look, distance_TT).transpose(1, 2), layout)
+        mixed_BTHK, weights_BHTT = weigh(q, k, v, may_look, self.places, distance_TT)
+        watch.saw_attention(kind, weights_BHTT)
+        return masks.pack(mixed_BTHK, layout)
+
+    def look_back(self, q_NTHK: Tensor, k_NMHK: Tensor, v_NMHK: Tensor, place_NT: Tensor) -> Tensor:
+        """What new tokens, at these places, see of those so far, which lie in the cache's M places."""
+        key_M = torch.arange(k_NMHK.shape[1], device=q_NTHK.device)
+        may_look = (key_M <= place_NT[:, :, None])[:, None]  # (N, 1, T, M)
+        distance = (key_M - place_NT[:, :, None])[:, None] if self.places.acts_on_scores else None
+        if self.pattern is not None:
+            may_look = may_look & self.pattern.may_look(place_NT, key_M, place_NT, causal=True)
+        q_NHTK, k_NHMK, v_NHMK = (x.transpose(1, 2) for x in (q_NTHK, k_NMHK, v_NMHK))
+        return self._mix(q_NHTK, k_NHMK, v_NHMK, may_look, distance).transpose(1, 2)
+
+    def _may_look(self, layout: Layout, place_T: Tensor, *, causal: bool, patterned: bool) -> Tensor | None:
+        """Broadcast to (B, H, T, T). Padding stands behind the real tokens: a causal mask keeps it out of sight."""
+        keys_B1T = masks.keys_B1S(layout)
+        may_look = None if keys_B1T is None else keys_B1T[:, None]
+        if causal:
+            may_look = masks.causal_TS(len(place_T), len(place_T), place_T.device)
+        if self.pattern is not None and patterned:
+            more = self.pattern.may_look(place_T[None], place_T[None], layout.lengths_B, causal=causal)
+            may_look = more if may_look is None else may_look & more
+        return may_look
+
+    def _mix(
+        self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, may_look: Tensor | None, distance: Tensor | None
+    ) -> Tensor:
+        if self.places.acts_on_values:  # the weights themselves are needed
+            return _weigh(q_BHTK, k_BHSK, v_BHSK, may_look, self.places, distance)[0]
+        bias = None if distance is None else self.places.bias(q_BHTK, distance)
+        return kernels.biased(q_BHTK, k_BHSK, v_BHSK, may_look, bias)
+
+    def _look_at_slots(
+        self, slots: Linformer, q: Tensor, k: Tensor, v: Tensor, layout: Layout, watch: Watch | None, kind: str
+    ) -> Tensor:
+        k_BMHK, v_BMHK = slots(k, v, layout)
+        if watch is None:
+            return kernels.dot_product(q, k_BMHK, v_BMHK, None, causal=False)
+        mixed_BTHK, weights_BHTM = weigh(q, k_BMHK, v_BMHK, None, self.places, None)
+        watch.saw_attention(kind, slots.seen(weights_BHTM, layout))
+        return mixed_BTHK
 
 
 class CrossAttention(nn.Module):
@@ -159,7 +167,17 @@ class CrossAttention(nn.Module):
         if watch is None:
             return kernels.cross_attention(q, kv, queries, keys)
         k, v = kv.unbind(-3)
-        return look(q, k, v, queries, keys, causal=False, watch=watch, kind="cross")
+        seen_B1S = masks.keys_B1S(keys)
+        mixed_BTHK, weights_BHTS = weigh(
+            masks.pad(q, queries),
+            masks.pad(k, keys),
+            masks.pad(v, keys),
+            None if seen_B1S is None else seen_B1S[:, None],
+            NoPlaces(),
+            None,
+        )
+        watch.saw_attention("cross", weights_BHTS)
+        return masks.pack(mixed_BTHK, queries)
 
 
 def projection(width_in: int, width: int, *, parts: int) -> nn.Linear:
@@ -172,15 +190,23 @@ def projection(width_in: int, width: int, *, parts: int) -> nn.Linear:
 
 
 class FeedForward(nn.Module):
-    """W₂ φ(W₁ x + b₁) + b₂ on every token by itself."""
+    """W₂ φ(W₁ x + b₁) + b₂ on every token by itself; gated, W₂ (φ(W₁ x + b₁) ⊙ (V x + c)) + b₂.
 
-    def __init__(self, width: int, inner: int, dropout: float, activation: Literal["relu", "gelu"] = "relu") -> None:
+    The gated forms are those of Shazeer (2020): ReGLU, GEGLU, SwiGLU by what φ is. His have no biases; ours have, as
+    all else here. The inner width is as given: two thirds of it give as many weights as without a gate.
+    """
+
+    def __init__(
+        self, width: int, inner: int, dropout: float, activation: Activation = "relu", *, gated: bool = False
+    ) -> None:
         super().__init__()
-        self.widen = projection(width, inner, parts=1)
+        self.widen = projection(width, inner, parts=2 if gated else 1)
         self.narrow = projection(inner, width, parts=1)
         self.dropout = Dropout(dropout)
-        self.activation: Literal["relu", "gelu"] = activation
+        self.activation: Activation = activation
+        self.gated = gated
 
     def forward(self, x: Tensor) -> Product:
-        inner = kernels.activate(kernels.product(x, self.widen), self.activation, self.dropout)
+        wide = kernels.product(x, self.widen)
+        inner = kernels.activate(wide, self.activation, self.dropout, gated=self.gated)
         return kernels.product(inner, self.narrow)

@@ -42,7 +42,11 @@ class Learned(nn.Module):
 
 
 class TokenEmbedding(nn.Module):
-    """E[id] · scale + position, then dropout. The table is drawn from N(0, 1/D), so that it can serve as output too."""
+    """E[id] · scale + position, then dropout. The table is drawn from N(0, 1/D), so that it can serve as output too.
+
+    `word_dropout`: in training, that share of the ids has zeros for a vector, wherever they stand in the batch, and the
+    other vectors are divided by the share that is left (Gal & Ghahramani 2016). The table as output is left alone.
+    """
 
     def __init__(
         self,
@@ -53,6 +57,7 @@ class TokenEmbedding(nn.Module):
         positions: PositionKind = "none",
         places: int = 0,
         dropout: float = 0.0,
+        word_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.table = nn.Embedding(vocabulary, width)
@@ -60,15 +65,19 @@ class TokenEmbedding(nn.Module):
         self.scale = width**0.5 if scaled else 1.0
         self.positions = _make_positions(positions, width, places)
         self.dropout = Dropout(dropout)
+        self.word_dropout = Dropout(word_dropout)
 
     def forward(self, ids: Tensor, place: Tensor, places: int | None = None) -> Tensor:
         """`place` is broadcast against `ids`; all of them are below `places`, where that is known on the host."""
+        table_VD = self.table.weight
+        if self.word_dropout.acts:
+            table_VD = table_VD * self.word_dropout(table_VD.new_ones(len(table_VD), 1))
         if self.positions is None:
-            return kernels.embed(ids, self.table.weight, None, None, self.scale, self.dropout)
+            return kernels.embed(ids, table_VD, None, None, self.scale, self.dropout)
         if places is None or place.numel() <= places:
-            return kernels.embed(ids, self.table.weight, None, self.positions(place), self.scale, self.dropout)
+            return kernels.embed(ids, table_VD, None, self.positions(place), self.scale, self.dropout)
         each = self.positions(torch.arange(places, device=ids.device))  # once a place, not once a token
-        return kernels.embed(ids, self.table.weight, place, each, self.scale, self.dropout)
+        return kernels.embed(ids, table_VD, place, each, self.scale, self.dropout)
 
 
 def _make_positions(kind: PositionKind, width: int, places: int) -> Sinusoidal | Learned | None:

@@ -5,12 +5,13 @@ Chosen by what the tensors are, not by the version of torch:
 | mechanism | readable | fast twin | range |
 |---|---|---|---|
 | dot-product attention | `attention.attend` | `triton_attention`, sentence by sentence | packed, on a GPU |
-| | | `scaled_dot_product_attention` | everything dense |
+| | | `scaled_dot_product_attention` | everything dense, and biases such as ALiBi's |
+| window, BigBird | a mask, `patterns.*.may_look` | `patterns.by_blocks` through the dense kernels | everything |
 | token vectors, places and dropout | the lines below `embed` | `triton_embedding`, in one pass | packed, on a GPU |
-| bias, dropout, sum and norm | the lines below `residual_norm` | `triton_residual`, in one pass | a GPU, ≤ 2,048 wide |
-| bias, activation and dropout | the lines below `activate` | `triton_residual`, in one pass | a GPU |
+| bias, dropout, sum, norm | the lines below `residual_norm` | `triton_residual`, in one pass | a GPU, layer norm |
+| bias, ReLU or GELU, and dropout | the lines below `activate` | `triton_residual`, in one pass | a GPU |
 | output layer and cross-entropy | `loss.cross_entropy` | `linear_loss.linear_cross_entropy`, in chunks | everything |
-| Elman, LSTM, GRU layer | `recurrent.*.step` in a loop | torch's fused recurrences (cuDNN, oneDNN) | torch's variants |
+| Elman, LSTM, GRU layer | `cells.*.step` in a loop | torch's fused recurrences (cuDNN, oneDNN) | if `cells.*.fused` |
 
 Shapes: B sentences, H heads, T queries, S keys, K head width, I input width, D hidden width.
 """
@@ -26,8 +27,10 @@ from torch.nn import functional as F
 
 from saccade.nn import masks, triton_attention, triton_embedding, triton_residual
 from saccade.nn.dropout import Dropout, relu_dropout
+from saccade.nn.norms import Norm, normed
 from saccade.types import Layout
 
+Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
 HOLD = 1e4  # far beyond where a logistic gate is exactly 0 or 1, in every precision
 
 
@@ -73,17 +76,19 @@ def embed(
     return dropped
 
 
-def residual_norm(x: Tensor, given: Product, norm: nn.LayerNorm, dropout: Dropout) -> tuple[Tensor, Tensor, Tensor]:
+def residual_norm(
+    x: Tensor, given: Product, norm: Norm, dropout: Dropout, layout: Layout
+) -> tuple[Tensor, Tensor, Tensor]:
     """The sum y = x + Drop(given), and its norm twice: for two readers, whose gradients are added on the way back."""
-    if triton_residual.available(x) and x.shape[-1] <= triton_residual.WIDEST:
+    if isinstance(norm, nn.LayerNorm) and triton_residual.available(x) and x.shape[-1] <= triton_residual.WIDEST:
         rate = dropout.rate if dropout.acts else 0.0
         return triton_residual.residual_norm(
             x, given.value, norm.weight, norm.bias,
             r_bias_D=given.bias, dropout=rate, seed=_seed(x, dropout), epsilon=norm.eps,
         )  # fmt: skip
     y = x + dropout(given.whole())
-    normed: Tensor = norm(y)
-    return y, normed, normed
+    z = normed(norm, y, layout)
+    return y, z, z
 
 
 def residual(x: Tensor, given: Product, dropout: Dropout) -> Tensor:
@@ -92,19 +97,35 @@ def residual(x: Tensor, given: Product, dropout: Dropout) -> Tensor:
     return y
 
 
-def activate(given: Product, activation: Literal["relu", "gelu"], dropout: Dropout) -> Tensor:
-    """Drop(φ(given)); what is given may be overwritten."""
+def activate(given: Product, activation: Activation, dropout: Dropout, *, gated: bool = False) -> Tensor:
+    """Drop(φ(given)), or Drop(φ(a) ⊙ b) of its halves a and b; what is given may be overwritten."""
     wide = given.value
-    if triton_residual.available(wide):
+    if triton_residual.available(wide) and not gated and (activation == "relu" or activation == "gelu"):
         rate = dropout.rate if dropout.acts else 0.0
         return triton_residual.activate(
             wide, given.bias, activation=activation, dropout=rate, seed=_seed(wide, dropout)
         )
     wide = given.whole()
+    if gated:
+        gate, value = wide.chunk(2, dim=-1)
+        product: Tensor = dropout(_activated(gate, activation) * value)
+        return product
     if activation == "relu" and dropout.acts and wide.device.type == "cpu":
         return relu_dropout(wide, dropout.rate)
-    inner: Tensor = dropout(F.relu(wide) if activation == "relu" else F.gelu(wide))
+    inner: Tensor = dropout(_activated(wide, activation))
     return inner
+
+
+def _activated(x: Tensor, activation: Activation) -> Tensor:
+    match activation:
+        case "relu":
+            return F.relu(x)
+        case "gelu":
+            return F.gelu(x)
+        case "gelu-tanh":
+            return F.gelu(x, approximate="tanh")
+        case "swish":
+            return F.silu(x)
 
 
 def self_attention(qkv: Tensor, layout: Layout, *, causal: bool) -> Tensor:
@@ -135,11 +156,48 @@ def dot_product(q_BTHK: Tensor, k_BSHK: Tensor, v_BSHK: Tensor, may_look: Tensor
     q_BHTK, k_BHSK, v_BHSK = (x.transpose(1, 2) for x in (q_BTHK, k_BSHK, v_BSHK))
     if may_look is None:
         return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=causal).transpose(1, 2)
-    out_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=may_look)
-    return out_BHTK.masked_fill(~may_look.any(-1, keepdim=True), 0.0).transpose(1, 2)
+    return biased(q_BHTK, k_BHSK, v_BHSK, may_look, None).transpose(1, 2)
+
+
+def biased(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, may_look: Tensor | None, bias: Tensor | None) -> Tensor:
+    """The same with heads before tokens; `bias` is added to the scores, broadcast as `may_look` to (B, H, T, S)."""
+    seen = may_look
+    if bias is not None:
+        # Not -inf: a row that may look nowhere must not become NaN.
+        seen = bias if may_look is None else bias.masked_fill(~may_look, torch.finfo(bias.dtype).min)
+        seen = seen.expand(len(q_BHTK), *q_BHTK.shape[1:3], k_BHSK.shape[2])
+    out_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=seen)
+    return out_BHTK if may_look is None else out_BHTK.masked_fill(~may_look.any(-1, keepdim=True), 0.0)
 
 
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]  # weight_ih, weight_hh, bias_ih, bias_hh
+
+
+def cast(weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor, bias_hh: Tensor, like: Tensor) -> Weights:
+    dtype = like.dtype
+    return weight_ih.to(dtype), weight_hh.to(dtype), bias_ih.to(dtype), bias_hh.to(dtype)
+
+
+def never_forgetting(weights: Weights) -> Weights:
+    """From gates i, g, o to torch's i, f, g, o, with a forget gate that is exactly 1 whatever comes."""
+    width = weights[1].shape[-1]
+
+    def spread(x: Tensor, fill: float) -> Tensor:
+        return torch.cat([x[:width], torch.full_like(x[:width], fill), x[width:]])
+
+    weight_ih, weight_hh, bias_ih, bias_hh = weights
+    return spread(weight_ih, 0.0), spread(weight_hh, 0.0), spread(bias_ih, HOLD), spread(bias_hh, 0.0)
+
+
+def with_z_turned(weights: Weights) -> Weights:
+    """Of a GRU whose gate lets the new state in, the one whose gate keeps the old: 1 − σ(a) = σ(−a)."""
+    width = weights[1].shape[-1]
+
+    def turned(x: Tensor) -> Tensor:
+        return torch.cat([x[:width], -x[width : 2 * width], x[2 * width :]])
+
+    weight_ih, weight_hh, bias_ih, bias_hh = weights
+    return turned(weight_ih), turned(weight_hh), turned(bias_ih), turned(bias_hh)
 
 
 def of_recurrence(x: Tensor) -> torch.dtype:

@@ -14,7 +14,11 @@ from torch import Tensor, nn
 from saccade.nn import kernels
 from saccade.nn.attention import CrossAttention, FeedForward, SelfAttention
 from saccade.nn.dropout import Dropout
-from saccade.nn.kernels import Product
+from saccade.nn.kernels import Activation, Product
+from saccade.nn.linformer import Linformer
+from saccade.nn.norms import Norm, NormKind, make_norm, normed
+from saccade.nn.patterns import Pattern
+from saccade.nn.positions import NoPlaces
 from saccade.nn.watch import Watch
 from saccade.types import Layout
 
@@ -38,17 +42,13 @@ class Cache:
     place_N: Tensor
 
     def write(self, k_NTHK: Tensor, v_NTHK: Tensor) -> None:
-        tokens = k_NTHK.shape[1]
-        at_NT = self.place_N[:, None] + torch.arange(tokens, device=k_NTHK.device)
-        at_NTHK = at_NT[:, :, None, None].expand_as(k_NTHK)
+        at_NTHK = self.next(k_NTHK.shape[1])[:, :, None, None].expand_as(k_NTHK)
         self.k_NMHK.scatter_(1, at_NTHK, k_NTHK.to(self.k_NMHK.dtype))
         self.v_NMHK.scatter_(1, at_NTHK, v_NTHK.to(self.v_NMHK.dtype))
 
-    def may_look(self, tokens: int) -> Tensor:
-        """(N, 1, T, M): each new token sees the places up to its own."""
-        at_NT = self.place_N[:, None] + torch.arange(tokens, device=self.place_N.device)
-        places_M = torch.arange(self.k_NMHK.shape[1], device=self.place_N.device)
-        return (places_M <= at_NT[:, :, None])[:, None]
+    def next(self, tokens: int) -> Tensor:
+        """Where so many further tokens stand: (N, T)."""
+        return self.place_N[:, None] + torch.arange(tokens, device=self.place_N.device)
 
 
 class Stream(NamedTuple):
@@ -61,23 +61,25 @@ class Stream(NamedTuple):
 class Residual(nn.Module):
     """The norm and the dropout around a part: x + Drop(f(norm x)) (pre) or norm(x + Drop(f x)) (post; the paper's)."""
 
-    def __init__(self, width: int, dropout: float, place: NormPlace) -> None:
+    def __init__(
+        self, width: int, dropout: float, place: NormPlace, kind: NormKind = "layer", epsilon: float = 1e-5
+    ) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width)
+        self.norm = make_norm(kind, width, epsilon)
         self.dropout = Dropout(dropout)
         self.place = place
 
-    def join(self, stream: Stream, part: Product, following: nn.LayerNorm | None) -> Stream:
+    def join(self, stream: Stream, part: Product, following: Norm | None, layout: Layout) -> Stream:
         """Behind the part: the sum, and what the next part reads. Pre-norm takes the norm of that part, `following`.
 
         So that either way sum and norm are one pass over memory; without a next part there is no norm to take.
         """
         if self.place == "post":
-            return Stream(*kernels.residual_norm(stream.sum, part, self.norm, self.dropout)[1:])
+            return Stream(*kernels.residual_norm(stream.sum, part, self.norm, self.dropout, layout)[1:])
         if following is None:
             y = kernels.residual(stream.sum, part, self.dropout)
             return Stream(y, y)
-        return Stream(*kernels.residual_norm(stream.sum, part, following, self.dropout)[:2])
+        return Stream(*kernels.residual_norm(stream.sum, part, following, self.dropout, layout)[:2])
 
 
 class Block(nn.Module):
@@ -89,18 +91,24 @@ class Block(nn.Module):
         *,
         dropout: float,
         norm: NormPlace,
-        activation: Literal["relu", "gelu"],
+        activation: Activation,
         memory_width: int | None,
         causal: bool,
+        gated: bool = False,
+        norm_kind: NormKind = "layer",
+        epsilon: float = 1e-5,
+        places: NoPlaces | None = None,
+        pattern: Pattern | None = None,
+        slots: Linformer | None = None,
     ) -> None:
         super().__init__()
         self.causal = causal
-        self.look_self = SelfAttention(width, heads)
-        self.around_self = Residual(width, dropout, norm)
+        self.look_self = SelfAttention(width, heads, places=places, pattern=pattern, slots=slots)
+        self.around_self = Residual(width, dropout, norm, norm_kind, epsilon)
         self.look_memory = None if memory_width is None else CrossAttention(width, heads, memory_width)
-        self.around_memory = None if memory_width is None else Residual(width, dropout, norm)
-        self.feed_forward = FeedForward(width, inner, dropout, activation)
-        self.around_feed_forward = Residual(width, dropout, norm)
+        self.around_memory = None if memory_width is None else Residual(width, dropout, norm, norm_kind, epsilon)
+        self.feed_forward = FeedForward(width, inner, dropout, activation, gated=gated)
+        self.around_feed_forward = Residual(width, dropout, norm, norm_kind, epsilon)
 
     def remember(self, memory: Tensor, layout: Layout) -> Memory:
         """The source as this block's cross-attention reads it: made once, not once a step."""
@@ -108,8 +116,8 @@ class Block(nn.Module):
             raise TypeError("a block without cross-attention has no memory")
         return Memory(self.look_memory.keys_values(memory), layout)
 
-    def enter(self, x: Tensor) -> Stream:
-        return Stream(x, x if self.around_self.place == "post" else self.around_self.norm(x))
+    def enter(self, x: Tensor, layout: Layout) -> Stream:
+        return Stream(x, x if self.around_self.place == "post" else normed(self.around_self.norm, x, layout))
 
     def forward(
         self,
@@ -121,13 +129,13 @@ class Block(nn.Module):
         watch: Watch | None = None,
     ) -> Tensor:
         """A block by itself; in a stack, `advance` also takes the norm that follows."""
-        return self.advance(self.enter(x), layout, None, memory=memory, cache=cache, watch=watch).sum
+        return self.advance(self.enter(x, layout), layout, None, memory=memory, cache=cache, watch=watch).sum
 
     def advance(
         self,
         stream: Stream,
         layout: Layout,
-        following: nn.LayerNorm | None,
+        following: Norm | None,
         *,
         memory: Memory | None = None,
         cache: Cache | None = None,
@@ -135,12 +143,13 @@ class Block(nn.Module):
     ) -> Stream:
         last = self.around_feed_forward.norm
         if self.around_memory is None or memory is None:
-            stream = self.around_self.join(stream, self._mix_self(stream.read, layout, cache, watch), last)
+            stream = self.around_self.join(stream, self._mix_self(stream.read, layout, cache, watch), last, layout)
         else:
             mixed = self._mix_self(stream.read, layout, cache, watch)
-            stream = self.around_self.join(stream, mixed, self.around_memory.norm)
-            stream = self.around_memory.join(stream, self._mix_memory(stream.read, layout, memory, watch), last)
-        return self.around_feed_forward.join(stream, self.feed_forward(stream.read), following)
+            stream = self.around_self.join(stream, mixed, self.around_memory.norm, layout)
+            mixed = self._mix_memory(stream.read, layout, memory, watch)
+            stream = self.around_memory.join(stream, mixed, last, layout)
+        return self.around_feed_forward.join(stream, self.feed_forward(stream.read), following, layout)
 
     def _mix_self(self, x: Tensor, layout: Layout, cache: Cache | None, watch: Watch | None) -> Product:
         qkv = self.look_self.project(x)
@@ -148,10 +157,10 @@ class Block(nn.Module):
             kind = "decoder" if self.causal else "encoder"
             mixed = self.look_self.look(qkv, layout, causal=self.causal, watch=watch, kind=kind)
         else:
-            q_NTHK, k_NTHK, v_NTHK = qkv.unbind(-3)
+            place_NT = cache.next(qkv.shape[1])
+            q_NTHK, k_NTHK, v_NTHK = self.look_self.places.turn(qkv, place_NT).unbind(-3)
             cache.write(k_NTHK, v_NTHK)
-            seen = cache.may_look(q_NTHK.shape[1])
-            mixed = kernels.dot_product(q_NTHK, cache.k_NMHK, cache.v_NMHK, seen, causal=False)
+            mixed = self.look_self.look_back(q_NTHK, cache.k_NMHK, cache.v_NMHK, place_NT)
         return self.look_self.heads.join(mixed)
 
     def _mix_memory(self, x: Tensor, layout: Layout, memory: Memory, watch: Watch | None) -> Product:
@@ -170,10 +179,17 @@ class Block(nn.Module):
 class Stack(nn.Module):
     """Blocks on one another; a pre-norm stack leaves its sum unnormalised, so that one norm stands behind it."""
 
-    def __init__(self, blocks: Sequence[Block], width: int, norm: NormPlace) -> None:
+    def __init__(
+        self,
+        blocks: Sequence[Block],
+        width: int,
+        norm: NormPlace,
+        norm_kind: NormKind = "layer",
+        epsilon: float = 1e-5,
+    ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
-        self.norm = nn.LayerNorm(width) if norm == "pre" else None
+        self.norm = make_norm(norm_kind, width, epsilon) if norm == "pre" else None
 
     def __iter__(self) -> Iterator[Block]:
         return (block for block in self.blocks if isinstance(block, Block))
@@ -190,7 +206,7 @@ class Stack(nn.Module):
         """One memory and one cache a block."""
         blocks = list(self)
         norms = [*(block.around_self.norm for block in blocks[1:]), self.norm]  # what follows each block
-        stream = blocks[0].enter(x)
+        stream = blocks[0].enter(x, layout)
         for level, (block, following) in enumerate(zip(blocks, norms, strict=True)):
             stream = block.advance(
                 stream,

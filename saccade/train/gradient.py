@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from saccade.errors import SaccadeError
-from saccade.loss import Loss, output_loss
+from saccade.loss import Loss
 from saccade.models.translator import Translator
 from saccade.train.graphs import Graphs
 from saccade.train.numerics import autocast, seed_everything
@@ -53,7 +53,8 @@ class Gradient:
     _graphs: Graphs | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        if self.device.type == "cuda":
+        # Sentences that fill a batch up to a graph's size must not be seen by the others.
+        if self.device.type == "cuda" and not self.model.mixes_sentences:
             trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
             self._graphs = Graphs(self._forward, trained, self.device, tight=self.model.computes_padding)
 
@@ -69,6 +70,8 @@ class Gradient:
 
         Where memory runs out, everything is made anew in pieces of half the size.
         """
+        self.model.at_update(update)
+        learnt = [buffer.clone() for buffer in self.model.buffers()]
         while True:
             try:
                 return self._attempt(batches, update)
@@ -80,6 +83,7 @@ class Gradient:
             if self._graphs is None or not self._graphs.give_way():
                 self._shrink(why)
                 self._forget()
+            self._put_back(learnt)
 
     def rehearse(self, batches: list[Batch]) -> None:
         """Find out what fits before it matters: the gradient of the largest batches, made and thrown away.
@@ -88,13 +92,20 @@ class Gradient:
         """
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         reserve = [torch.empty_like(parameter) for parameter in trained for _ in range(2)]
+        learnt = [buffer.clone() for buffer in self.model.buffers()]
         profile, self.profile = self.profile, None  # nor is its time the training's
         self.model.train()
         for batch in batches:
             self.accumulate([batch], update=0)
             self._forget()
+        self._put_back(learnt)
         self.profile = profile
         del reserve
+
+    def _put_back(self, learnt: list[Tensor]) -> None:
+        """What a model has learnt on its way forward, beside its weights, from batches that do not count."""
+        for buffer, before in zip(self.model.buffers(), learnt, strict=True):
+            buffer.copy_(before)
 
     def _forget(self) -> None:
         """Give back all that gradients have taken of memory."""
@@ -102,6 +113,7 @@ class Gradient:
             self.model.zero_grad(set_to_none=True)
         else:
             self._graphs.reset()
+        if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
     def _attempt(self, batches: list[Batch], update: int) -> Tensor:
@@ -125,8 +137,7 @@ class Gradient:
 
     def _forward(self, batch: Batch) -> Loss:
         with autocast(self.precision, self.device):
-            features = self.model.features(batch)
-            return output_loss(features, self.model.output, batch.target, self.smoothing)
+            return self.model.loss(batch, self.smoothing)
 
     def _part(self, name: str) -> AbstractContextManager[None]:
         return nullcontext() if self.profile is None else self.profile.part(name)

@@ -6,7 +6,6 @@ import torch
 
 from saccade.data.batching import Plan, collate
 from saccade.data.store import Store
-from saccade.loss import output_loss
 from saccade.models.translator import Translator
 from saccade.train.numerics import autocast
 from saccade.train.settings import Precision
@@ -27,6 +26,6 @@ def validation_loss(
         tokens += int(batch.target.layout.lengths_B.sum())
         with autocast(precision, device):
             on_device = batch.to(device)
-            nll += output_loss(model.features(on_device), model.output, on_device.target).nll
+            nll += model.loss(on_device).nll
     loss = nll.item() / tokens
     return {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}

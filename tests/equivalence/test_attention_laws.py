@@ -5,15 +5,18 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from saccade.nn.attention import CrossAttention, ScoreKind, SelfAttention, attend, make_score
+from saccade.nn.attention import CrossAttention, SelfAttention
 from saccade.nn.kernels import dot_product
 from saccade.nn.masks import causal_TS
+from saccade.nn.scores import ScoreKind, attend, make_score
 from saccade.nn.transformer import Block, NormPlace
 from saccade.nn.watch import Watch
 from saccade.types import Layout
 
 norms = pytest.mark.parametrize("norm", ["pre", "post"])
-scores = pytest.mark.parametrize("kind", ["dot", "general", "additive"])
+scores = pytest.mark.parametrize(
+    "kind", ["dot", "scaled-dot", "general", "reduced-rank", "additive", "concat", "cosine", "mean"]
+)
 
 
 def self_attention(multi: SelfAttention, x_BTD: Tensor, layout: Layout, causal: bool, watch: Watch | None) -> Tensor:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from saccade.loss import cross_entropy, output_loss
+from saccade.loss import cross_entropy
 from saccade.nn.masks import pack, valid_BT
 from saccade.nn.recurrent import CellKind, RecurrentLayers
 from saccade.nn.transformer import Block, NormPlace
@@ -154,8 +154,12 @@ def test_packed_equals_padded(case: TranslatorCase, device: str) -> None:
         torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance, msg=lambda why: f"{what}: {why}")
 
     assert_near(logits_NV, pack(logits_BTV, packed.target.layout), "logits")
-    of_packed = output_loss(model.features(packed), model.output, packed.target, 0.1)
-    of_padded = cross_entropy(logits_BTV, padded.target, 0.1)
+    of_packed, of_padded = model.loss(packed, 0.1), cross_entropy(logits_BTV, padded.target, 0.1)
+    terms = model.loss(padded, 0.1).extra
+    assert of_packed.extra.keys() == terms.keys()
+    for name, term in terms.items():
+        assert_near(of_packed.extra[name], term, name)
+    of_padded = of_padded.plus(terms)
     assert_near(of_packed.total, of_padded.total, "loss")
     assert_near(of_packed.nll, of_padded.nll, "likelihood")
     assert of_packed.tokens == of_padded.tokens == len(packed.target.ids)

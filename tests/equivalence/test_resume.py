@@ -21,6 +21,7 @@ PLATEAU = "train.schedule={kind: plateau, warmup: 2, factor: 0.5, patience: 0}"
 CASES = {
     "lstm": ("lstm", "train.save_every=3"),
     "lstm, ahead, accumulated": ("lstm", "train.save_every=3", "train.workers=2", "train.accumulate=3"),
+    "hard attention, scheduled sampling": ("hard", "train.save_every=3"),
     "transformer, ahead, BPE-dropout": (
         "transformer",
         "train.save_every=5",

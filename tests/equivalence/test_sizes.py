@@ -11,7 +11,6 @@ from torch import Tensor
 
 from saccade.config import parse
 from saccade.data.sizes import filled, size_for
-from saccade.loss import output_loss
 from saccade.models.build import build_translator
 from saccade.models.translator import Translator, TranslatorConfig
 from saccade.nn.masks import pack
@@ -70,12 +69,12 @@ def test_a_batch_in_one_piece_is_the_batch_again(lengths: list[tuple[int, int]])
 def test_filled_equals_unfilled(case: TranslatorCase, device: str) -> None:
     """The loss, and the gradient of every weight, in double precision: the sentences of PAD are never seen."""
     model, batch = case.build().double().to(device), case.batch().packed()
-    names, weights = zip(*model.named_parameters(), strict=True)
+    names, weights = zip(*((n, p) for n, p in model.named_parameters() if p.requires_grad), strict=True)
 
     def of(batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
         here = batch.to(torch.device(device))
-        loss = output_loss(model.features(here), model.output, here.target, 0.1)
-        return loss.nll, torch.autograd.grad(loss.total, weights)
+        loss = model.loss(here, 0.1)
+        return loss.nll, torch.autograd.grad(loss.total, weights, allow_unused=True, materialize_grads=True)
 
     full = filled(batch, size_for(batch, tight=model.computes_padding))
     assert len(full.target.ids) > len(batch.target.ids)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from saccade.types import Encoded, Layout
+from saccade.types import Encoded, Layout, Tokens
 from tests.cases import DecoderCase, assert_same, every_decoder, name_of, whole
 
 decoders = pytest.mark.parametrize("case", every_decoder(), ids=name_of)
@@ -78,4 +78,7 @@ def test_a_state_follows_its_hypothesis(case: DecoderCase) -> None:
 def _repeated(encoded: Encoded, rows_N: Tensor) -> Encoded:
     layout = Layout.padded(encoded.layout.lengths_B[rows_N], encoded.layout.longest)
     final = tuple({name: value[rows_N] for name, value in layer.items()} for layer in encoded.final)
-    return Encoded(encoded.memory[rows_N], layout, final)
+    cells = None if encoded.cells is None else encoded.cells[rows_N]
+    assert encoded.source is not None
+    source = Tokens(encoded.source.ids[rows_N], layout)
+    return Encoded(encoded.memory[rows_N], layout, final, cells, source)

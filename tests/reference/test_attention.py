@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from saccade.nn.attention import CrossAttention, ScoreKind, SelfAttention, attend, make_score
+from saccade.nn.attention import CrossAttention, SelfAttention
 from saccade.nn.kernels import dot_product
+from saccade.nn.scores import ScoreKind, attend, make_score
 from saccade.nn.watch import Watch
 from saccade.types import Layout
 

@@ -9,7 +9,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.testing import assert_close
 
 from saccade.nn import masks
-from saccade.nn.recurrent import Cell, CellKind, Elman, Gru, Lstm, Memory, RecurrentLayers, make_cell, no_memory
+from saccade.nn.cells import Elman, Gru, Lstm, Memory, Variant
+from saccade.nn.recurrent import CellKind, RecurrentLayers, make_cell, no_memory
 from saccade.nn.recurrent import run_readable as readable
 from saccade.nn.watch import Watch
 from saccade.types import Layout
@@ -110,12 +111,12 @@ def test_a_state_that_is_given_is_gone_on_from(kind: CellKind, watched: bool) ->
 @torch.no_grad()
 def test_elman_equals_torch_in_both_activations(activation: Literal["tanh", "relu"]) -> None:
     torch.manual_seed(0)
-    cell, twin = Elman(3, 5, activation), nn.RNN(3, 5, nonlinearity=activation, batch_first=True)
+    cell, twin = Elman(3, 5, Variant(activation=activation)), nn.RNN(3, 5, nonlinearity=activation, batch_first=True)
     for name, parameter in cell.named_parameters():
         parameter.copy_(getattr(twin, f"{name}_l0"))
     x_BTI, layout = torch.randn(2, 7, 3), Layout.padded([7, 7])
     expected, last = twin(x_BTI)
-    for out, final in (
+    for out, final, *_ in (
         cell.run(x_BTI, no_memory(cell, x_BTI), layout),
         readable(cell, x_BTI, no_memory(cell, x_BTI), layout),
     ):
@@ -124,12 +125,10 @@ def test_elman_equals_torch_in_both_activations(activation: Literal["tanh", "rel
 
 
 def test_a_sentence_without_tokens_ends_in_the_state_it_began_with() -> None:
-    for kind in ("elman", "gru", "lstm"):
-        torch.manual_seed(0)
-        cell = make_cell(kind, 3, 5)
+    for cell in (Elman(3, 5), Gru(3, 5), Lstm(3, 5)):
         x_BTI, layout = torch.randn(2, 4, 3), Layout.padded([4, 0])
         _, fast = cell.run(x_BTI, no_memory(cell, x_BTI), layout)
-        _, slow = readable(cell, x_BTI, no_memory(cell, x_BTI), layout)
+        _, slow, _ = readable(cell, x_BTI, no_memory(cell, x_BTI), layout)
         for name in cell.states:
             assert_close(fast[name], slow[name])
             assert (fast[name][1] == 0).all()
@@ -145,46 +144,10 @@ def test_the_cell_state_is_carried_over_padding_to_the_bit(watched: bool) -> Non
     x_BTI[1, 3:] = 50 * torch.randn(197, 3)
     before = {"h": torch.randn(2, 5), "c": 100 * torch.randn(2, 5)}
     run = readable if watched else Lstm.run
-    _, long = run(cell, x_BTI, before, Layout.padded([200, 3]))
-    _, short = run(cell, x_BTI[:, :4], before, Layout.padded([4, 3]))
+    _, long, *_ = run(cell, x_BTI, before, Layout.padded([200, 3]))
+    _, short, *_ = run(cell, x_BTI[:, :4], before, Layout.padded([4, 3]))
     assert torch.equal(long["c"][1], short["c"][1])
     assert torch.equal(long["h"][1], short["h"][1])
-
-
-# ---- finite differences
-
-
-def _example(cell: Cell) -> tuple[Tensor, list[Tensor]]:
-    x_BI = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
-    return x_BI, [torch.randn(2, 4, dtype=torch.float64, requires_grad=True) for _ in cell.states]
-
-
-@pytest.mark.parametrize("make", [Elman, Gru, Lstm])
-def test_gradcheck_of_a_step(make: type[Elman] | type[Gru] | type[Lstm]) -> None:
-    torch.manual_seed(0)
-    cell = make(3, 4).double()
-    x_BI, before = _example(cell)
-
-    def step(x: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
-        return tuple(cell.step(cell.project(x), dict(zip(cell.states, states, strict=True))).values())
-
-    assert torch.autograd.gradcheck(step, (x_BI, *before))
-
-
-@pytest.mark.parametrize("make", [Elman, Gru, Lstm])
-def test_gradcheck_of_the_fused_twin_over_padding(make: type[Elman] | type[Gru] | type[Lstm]) -> None:
-    torch.manual_seed(0)
-    cell = make(3, 4).double()
-    _, before = _example(cell)
-    x_BTI = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)
-    layout = Layout.padded([3, 2])
-    valid = masks.valid_BT(layout)
-
-    def run(x: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
-        out, final = cell.run(x, dict(zip(cell.states, states, strict=True)), layout)
-        return out[valid], *final.values()
-
-    assert torch.autograd.gradcheck(run, (x_BTI, *before))
 
 
 # ---- the equations' limits

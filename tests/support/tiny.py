@@ -33,6 +33,16 @@ MODELS: dict[str, Any] = {
             "feed_input": True,
         },
     },
+    "hard": {
+        "encoder": {"kind": "gru", "width": 8, "dropout": 0.2},
+        "decoder": {
+            "kind": "gru",
+            "width": 8,
+            "dropout": 0.2,
+            "attention": {"hard": {}},
+            "sampling": {"kind": "exponential", "base": 0.8},
+        },
+    },
     "transformer": {
         "encoder": {"kind": "transformer", "layers": 1, "width": 8, "heads": 2, "dropout": 0.2},
         "decoder": {"kind": "transformer", "layers": 1, "width": 8, "heads": 2, "dropout": 0.2},

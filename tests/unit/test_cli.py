@@ -487,5 +487,5 @@ def test_data_is_checked(recipe: Path) -> None:
 
 def test_a_kind_is_never_shown_with_a_default() -> None:
     told = saccade_command("settings", "model.encoder.kind").stdout
-    assert "model.encoder.kind: elman | lstm | gru, must be given" in told
+    assert "model.encoder.kind: elman | lstm | gru | lstmn, must be given" in told
     assert "model.encoder.kind: transformer, must be given" in told

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from saccade.config import Section, difference, flatten, override, parse, parse_yaml, plain, read, to_yaml
 from saccade.errors import UsageError
+from saccade.models.transformer_config import TransformerConfig
 from saccade.models.translator import TranslatorConfig
 
 YAML = """
@@ -61,7 +62,8 @@ def complaint(*overrides: str) -> str:
 def test_an_unknown_name_is_told_with_its_place_and_the_nearest() -> None:
     assert complaint("model.decoder.attention.scroe=dot") == (
         "translate.yaml: model.decoder.attention.scroe is not a setting of attention. Did you mean `score`?\n"
-        "  settings of attention: score, scope, width"
+        "  settings of attention: score, scope, query, readout, readout_width, width, rank, places, temperature, "
+        "window, renormalise, gate, doubly_stochastic, coverage, pointer, hard"
     )
 
 
@@ -80,7 +82,7 @@ def test_the_settings_listed_are_those_of_the_chosen_kind() -> None:
     told = complaint("model.encoder.kind=transformer", "model.encoder.bidirectional=true")
     assert told == (
         "translate.yaml: model.encoder.bidirectional is not a setting of encoder.\n  settings of encoder: "
-        "kind, layers, width, heads, feedforward, dropout, norm, activation, positions, places"
+        + ", ".join(TransformerConfig.model_fields)
     )
     assert "reverse" in complaint("model.encoder.revers=true")
 
@@ -135,9 +137,10 @@ def test_a_wrong_value_is_told_with_what_would_be_right(setting: str, told: str)
     [
         (
             "model.encoder.kind=lstmm",
-            "model.encoder.kind is 'lstmm'; it must be one of elman, lstm, gru, transformer. Did you mean `lstm`?",
+            "model.encoder.kind is 'lstmm'; it must be one of elman, lstm, gru, lstmn, transformer. "
+            "Did you mean `lstm`?",
         ),
-        ("model.encoder.kind=3", "model.encoder.kind is '3'; it must be one of elman, lstm, gru, transformer."),
+        ("model.encoder.kind=3", "model.encoder.kind is '3'; it must be one of elman, lstm, gru, lstmn, transformer."),
         ("model.encoder={width: 6}", "model.encoder.kind is missing."),
         ("schedules=[{kind: cosine}]", "schedules.0.end is missing."),
     ],

@@ -11,12 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from saccade.config import parse, plain
 from saccade.errors import SaccadeError
-from saccade.models.translator import Translator
+from saccade.loss import Loss
+from saccade.models.build import build_translator
+from saccade.models.translator import Translator, TranslatorConfig
 from saccade.train.gradient import Gradient, cost, pieces
 from saccade.train.loop import Progress
+from saccade.train.numerics import seed_everything
 from saccade.types import END, Batch, Tokens
-from tests.support.loop import LONG, SHORT, WIDE, Rig, model, settings
+from tests.support.loop import LONG, SHORT, VOCABULARY, WIDE, Rig, model, settings
+from tests.support.tiny import MODELS
 
 CPU = torch.device("cpu")
 
@@ -60,18 +65,18 @@ def test_the_gradient_does_not_depend_on_the_pieces(fits: int) -> None:
 def scarce(limit: int, where: str) -> Iterator[list[int]]:
     """Memory runs out where a piece costs more than the limit: on the way forward, or on the way back."""
     tried: list[int] = []
-    real = Translator.features
+    real = Translator.loss
 
-    def features(self: Translator, batch: Batch) -> Tensor:
+    def loss(self: Translator, batch: Batch, smoothing: float = 0.0) -> Loss:
         tried.append(cost(batch))
         if tried[-1] > limit and where == "forward":
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore words")
-        out = real(self, batch)
-        if tried[-1] > limit and out.requires_grad:
-            out.register_hook(_run_out)  # type: ignore[no-untyped-call]
+        out = real(self, batch, smoothing)
+        if tried[-1] > limit and out.total.requires_grad:
+            out.total.register_hook(_run_out)  # type: ignore[no-untyped-call]
         return out
 
-    with mock.patch.object(Translator, "features", features):
+    with mock.patch.object(Translator, "loss", loss):
         yield tried
 
 
@@ -104,20 +109,39 @@ def test_a_rehearsal_finds_out_what_fits_and_leaves_nothing_behind(enough: bool)
     assert all(parameter.grad is None for parameter in translator.parameters())
 
 
+def test_what_a_model_learns_on_its_way_forward_counts_once_and_never_in_a_rehearsal() -> None:
+    """The baseline of hard attention, where memory runs out in the first attempt."""
+
+    def baseline(limit: int, fits: int | None) -> Tensor:
+        tree = plain(TranslatorConfig.model_validate(MODELS["hard"]))
+        seed_everything(0)
+        translator = build_translator(parse(TranslatorConfig, tree), VOCABULARY, VOCABULARY).double().train()
+        made = Gradient(translator, CPU, "fp32", 0.1, seed=1, fits=fits)
+        with scarce(limit, "backward"):
+            made.rehearse([WIDE])
+            assert not translator.state_dict()["decoder.reader.hard.baseline"].any()
+            made.fits = fits
+            made.accumulate([WIDE], update=3)
+        learnt: Tensor = translator.state_dict()["decoder.reader.hard.baseline"]
+        return learnt
+
+    assert torch.equal(baseline(10, None), baseline(1000, 8))
+
+
 def test_a_cpu_that_has_no_more_memory_is_heard_and_another_error_is_not_taken_for_it() -> None:
-    translator, real = model(), Translator.features
+    translator, real = model(), Translator.loss
     errors = [
         RuntimeError("[enforce fail at alloc_cpu.cpp:127] data. DefaultCPUAllocator: can't allocate memory: you tried"),
         RuntimeError("shapes do not fit"),
     ]
 
-    def features(self: Translator, batch: Batch) -> Tensor:
+    def loss(self: Translator, batch: Batch, smoothing: float = 0.0) -> Loss:
         if errors and len(batch) > 1:
             raise errors.pop(0)
-        return real(self, batch)
+        return real(self, batch, smoothing)
 
     made = Gradient(translator, CPU, "fp32", 0.1, seed=1)
-    with mock.patch.object(Translator, "features", features), pytest.raises(RuntimeError, match="shapes do not fit"):
+    with mock.patch.object(Translator, "loss", loss), pytest.raises(RuntimeError, match="shapes do not fit"):
         made.accumulate([WIDE], update=1)
     assert made.fits == 16
     assert not errors

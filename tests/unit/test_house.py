@@ -26,7 +26,7 @@ ARROWS: dict[str, set[str]] = {
     "text": set(),
     "data": {"text", "disk"},
     "nn": set(),
-    "models": {"nn"},
+    "models": {"nn", "loss"},  # a decoder says what its own outputs cost
     "smt": {"text"},
     "loss": {"nn"},
     "train": {"text", "data", "models", "loss", "disk", "checkpoint"},
