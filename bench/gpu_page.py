@@ -14,7 +14,7 @@ COLUMNS = ["row", "batch", "who", "parameters", "target tok/s", "range", "source
 COLUMNS += ["ms a step", "host ms", "peak GiB", "Saccade ÷ it", "our time ÷ its"]
 MODELS = {
     "base": "Transformer base: 6+6 layers × 512, 8 heads, feed-forward 2,048, dropout 0.1",
-    "small": "the same in small batches, where the host limits",
+    "small": "Transformer base in small batches, where the host limits",
     "tiny": "Transformer 3+3 × 256, 4 heads, feed-forward 1,024, dropout 0.3",
     "big": "Transformer big: 6+6 layers × 1,024, 16 heads, feed-forward 4,096, dropout 0.3",
     "lstm": "bi-LSTM + LSTM, 4+4 layers × 1,024, general attention, no input feeding",
@@ -30,8 +30,8 @@ Host ms: until the call of an update returns that finds the device idle. Peak Gi
 of the row hold.
 
 All compute in bfloat16 with float32 weights unless said, a fused Adam, the gradient's norm cut at 1, and, but for `lm`,
-label smoothing 0.1. Saccade's batches have no padding but for what fills them up to a size of CUDA graph (1 to 2 % of
-tokens), and are captured once a size has come twice; a row tells how fast sizes are that have not. The peers' are
+label smoothing 0.1. Saccade's batches have no padding but for what fills them up to a size of CUDA graph (less than 1 %
+of tokens), and are captured once a size has come twice; a row tells how fast sizes are that have not. The peers' are
 padded and pinned ahead of time. Hugging Face's Marian has dropout where Saccade has it, and is compiled with
 `torch.compile(dynamic=True)`; its choice of layers to drop, none here, is made between any two, so that it compiles in
 pieces. `feeding` stands beside the same model's decoding step in a Python loop. In `lm`, torch's autocast runs cuDNN's

@@ -20,4 +20,6 @@ def pick_device(name: str) -> torch.device:
         raise UsageError(f"--device is {name!r}; it must be auto, cpu, cuda or cuda:N.") from None
     if device.type == "cuda" and device.index is not None and device.index >= torch.cuda.device_count():
         raise UsageError(f"--device is {name!r}, but there are {torch.cuda.device_count()} GPUs, counted from 0.")
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # where Triton launches its kernels
     return device

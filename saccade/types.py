@@ -127,7 +127,7 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """To a GPU in one transfer from page-locked memory, so that nobody waits for it."""
-        if device.type != "cuda":
+        if device.type != "cuda" or self.source.ids.is_cuda:
             return self.map(lambda x: x.to(device))
         return self.holding(self.flat(pinned=True).to(device, non_blocking=True))
 

@@ -27,8 +27,8 @@ class Size:
 def size_for(batch: Batch, *, tight: bool) -> Size:
     """The size that a packed batch is filled up to: a pure function of it, so that a resumed run finds the same.
 
-    Tokens grow by at most a 32nd; rows by up to a half, since empty ones cost next to nothing. `tight`: they do cost,
-    so that longest lengths stay and rows grow by at most a 32nd, too.
+    Tokens grow by at most a 32nd, or to a multiple of 16; rows by up to a half, since empty ones cost next to nothing.
+    `tight`: they do cost, so that longest lengths stay and rows grow by at most a 32nd, or to a multiple of 4.
     """
     sides = (batch.source, batch.target)
     tokens = [_up(len(side.ids), parts=32, least=16) for side in sides]

@@ -4,7 +4,7 @@ Chosen by what the tensors are, not by the version of torch:
 
 | mechanism | readable | fast twin | range |
 |---|---|---|---|
-| dot-product attention | `attention.attend` | `triton_attention`, sentence by sentence | packed, on a GPU |
+| dot-product attention | `attention.attend` | `triton_attention`, by sentence | packed, a GPU, heads 16 … 128 wide |
 | | | `scaled_dot_product_attention` | everything dense, and biases such as ALiBi's |
 | window, BigBird | a mask, `patterns.*.may_look` | `patterns.by_blocks` through the dense kernels | everything |
 | token vectors, places and dropout | the lines below `embed` | `triton_embedding`, in one pass | packed, on a GPU |
@@ -161,13 +161,14 @@ def dot_product(q_BTHK: Tensor, k_BSHK: Tensor, v_BSHK: Tensor, may_look: Tensor
 
 def biased(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, may_look: Tensor | None, bias: Tensor | None) -> Tensor:
     """The same with heads before tokens; `bias` is added to the scores, broadcast as `may_look` to (B, H, T, S)."""
-    seen = may_look
+    nowhere = None if may_look is None else ~may_look.any(-1, keepdim=True)
+    # A row that may look nowhere looks at everything, and what it sees is dropped: not every kernel is safe from NaN.
+    seen = None if may_look is None or nowhere is None else may_look | nowhere
     if bias is not None:
-        # Not -inf: a row that may look nowhere must not become NaN.
-        seen = bias if may_look is None else bias.masked_fill(~may_look, torch.finfo(bias.dtype).min)
+        seen = bias if seen is None else bias.masked_fill(~seen, torch.finfo(bias.dtype).min)
         seen = seen.expand(len(q_BHTK), *q_BHTK.shape[1:3], k_BHSK.shape[2])
     out_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=seen)
-    return out_BHTK if may_look is None else out_BHTK.masked_fill(~may_look.any(-1, keepdim=True), 0.0)
+    return out_BHTK if nowhere is None else out_BHTK.masked_fill(nowhere, 0.0)
 
 
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]  # weight_ih, weight_hh, bias_ih, bias_hh

@@ -311,7 +311,7 @@ def _activate_forward(
     value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     if bias is not None:
         value += tl.load(bias + columns, mask=columns < F, other=0.0).to(tl.float32)[None, :]
-    value = value * 0.5 * (1.0 + tl.erf(value * 0.7071067811865476)) if GELU else tl.maximum(value, 0.0)
+    value = value * 0.5 * (1.0 + tl.erf(value * 0.7071067811865476)) if GELU else tl.where(value < 0.0, 0.0, value)
     if DROP > 0:
         keep = kept(tl.load(seed), row, column // 8, 0, ROWS, BLOCK // 8, DROP)
         value = tl.where(keep, value * (65536 / (65536 - DROP)), 0.0)
@@ -340,7 +340,7 @@ def _activate_backward(
             if DROP > 0:
                 slope = tl.where(kept(tl.load(seed), row, column // 8, 0, ROWS, BLOCK // 8, DROP), slope, 0.0)
         else:
-            slope = tl.where(value > 0.0, slope, 0.0)
+            slope = tl.where(value == 0.0, 0.0, slope)  # it is above 0 else, or not a number, which must be seen
         tl.store(dx + at, slope.to(dx.dtype.element_ty), mask=inside)
         dbias += slope
     if bias is not None:

@@ -48,6 +48,8 @@ class Gradient:
     fits: int | None = None
     """The most that a piece may cost. Found by what did not fit, and kept: a resumed run makes the same pieces."""
     profile: Profile | None = None
+    captures: bool = True
+    """On a GPU: replay what a size of batch launches, once it has come twice."""
     _at_hand: int = field(default=0, init=False)
     """What the piece costs that is being worked on; 0 where it is one row, which cannot be cut."""
     _graphs: Graphs | None = field(default=None, init=False)
@@ -56,7 +58,8 @@ class Gradient:
         # Sentences that fill a batch up to a graph's size must not be seen by the others.
         if self.device.type == "cuda" and not self.model.mixes_sentences:
             trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-            self._graphs = Graphs(self._forward, trained, self.device, tight=self.model.computes_padding)
+            tight = self.model.computes_padding
+            self._graphs = Graphs(self._forward, trained, self.device, tight=tight, captures=self.captures)
 
     def clear(self) -> None:
         """Begin a new sum."""
@@ -80,10 +83,14 @@ class Gradient:
                     raise
                 why = str(error)
             # Here, where the error and with it all that it held is gone:
-            if self._graphs is None or not self._graphs.give_way():
+            if not self.give_way():
                 self._shrink(why)
                 self._forget()
             self._put_back(learnt)
+
+    def give_way(self) -> bool:
+        """Where other work needs memory: let go of captured graphs; False where there are none."""
+        return self._graphs is not None and self._graphs.give_way()
 
     def rehearse(self, batches: list[Batch]) -> None:
         """Find out what fits before it matters: the gradient of the largest batches, made and thrown away.

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from saccade.data.sizes import Size, filled, size_for
+from saccade.errors import SaccadeError
 from saccade.loss import Loss
 from saccade.types import Batch
 
@@ -39,11 +40,17 @@ class Graphs:
     """
 
     def __init__(
-        self, forward: Callable[[Batch], Loss], weights: Sequence[Tensor], device: torch.device, *, tight: bool
+        self,
+        forward: Callable[[Batch], Loss],
+        weights: Sequence[Tensor],
+        device: torch.device,
+        *,
+        tight: bool,
+        captures: bool = True,
     ) -> None:
         """`weights`: what has a gradient. `tight`: the model computes on padding, see `size_for`."""
         self.forward, self.weights, self.device, self.tight = forward, list(weights), device, tight
-        self.captures = True
+        self.captures = captures
         self.factor = torch.ones((), device=device)
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.reset()
@@ -64,12 +71,17 @@ class Graphs:
 
     def give_way(self) -> bool:
         """Where memory has run out: let go of what graphs hold, and capture no more; False where they hold nothing."""
-        held = bool(self.captured)
-        if held:
-            self.captures = False
+        if not self.captured:
+            return False
+        self._stop("what those held was needed for other work")
         self.reset()
         torch.cuda.empty_cache()
-        return held
+        return True
+
+    def _stop(self, reason: str) -> None:
+        self.captures = False
+        told = f"no further batches are captured as CUDA graphs, which is slower: {reason}."
+        warnings.warn(told, RuntimeWarning, stacklevel=3)
 
     def add(self, batch: Batch, factor: float, part: Part) -> Tensor:
         """Add the gradient of the factor times the batch's loss; its negative log-likelihood."""
@@ -101,7 +113,9 @@ class Graphs:
         for weight, gradient in zip(self.weights, made, strict=True):
             if gradient is None:
                 continue
-            if weight.grad is None:  # before the first capture
+            if weight.grad is None:
+                if torch.cuda.is_current_stream_capturing():
+                    raise SaccadeError("a gradient was taken away that captured graphs add to. Train anew, or resume.")
                 weight.grad = torch.zeros_like(weight)
             sums.append(weight.grad)
             more.append(gradient)
@@ -116,26 +130,34 @@ class Graphs:
         return captured.nll.clone()  # the next replay writes there
 
     def _capture(self, batch: Batch) -> _Captured | None:
-        """None where something in the model cannot be captured: training then goes on without."""
+        """None where there is no memory for it: training then goes on without."""
+        for _ in range(2):
+            try:
+                return self._recorded(batch)
+            except torch.OutOfMemoryError as error:
+                reason = str(error).split(". ")[0]
+            except RuntimeError as error:
+                cause = error.__context__ or error  # the end of a spoilt capture raises an error of its own
+                raise SaccadeError(
+                    f"this model cannot be captured as a CUDA graph: {str(cause).splitlines()[0]} "
+                    "Set train.graphs=false and resume."
+                ) from error
+            torch.cuda.empty_cache()  # what launches have left there a capture cannot take, and cannot give back
+        self._stop(reason)
+        return None
+
+    def _recorded(self, batch: Batch) -> _Captured:
         inputs = torch.empty_like(batch.flat(), device=self.device)
         static, forward, backward = batch.holding(inputs), torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        torch.cuda.empty_cache()  # what launches have left there a capture cannot take, and cannot give back
-        try:
-            with self._recording(forward):
-                loss = self.forward(static)
-            with self._recording(backward):
-                self._backward(loss)
-        except RuntimeError as error:
-            self.captures = False
-            reason = str(error).splitlines()[0].split(". ")[0]
-            told = f"no further batches are captured as CUDA graphs, which is slower: {reason}."
-            warnings.warn(told, RuntimeWarning, stacklevel=2)
-            return None
+        with self._recording(forward):
+            loss = self.forward(static)
+        with self._recording(backward):
+            self._backward(loss)
         return _Captured(inputs, forward, backward, loss.nll)
 
     @contextmanager
     def _recording(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
-        """`torch.cuda.graph` without its synchronisation and its emptying of caches, which take longer than a step."""
+        """`torch.cuda.graph` without its waiting, collecting and emptying of caches: new sizes are no rare event."""
         collects = gc.isenabled()
         gc.disable()  # what it would free may belong to the device
         self.stream.wait_stream(torch.cuda.current_stream(self.device))

@@ -88,7 +88,9 @@ class Trainer:
         """`width` is the model's, for schedules that go by it."""
         self.model, self.optimizer, self.config, self.progress = model, optimizer, config, progress
         self.width, self.device, self.average, self.profile = width, device, average, profile
-        self.gradient = Gradient(model, device, config.precision, config.smoothing, seed, progress.fits, profile)
+        self.gradient = Gradient(
+            model, device, config.precision, config.smoothing, seed, progress.fits, profile, config.graphs
+        )
         self.skips = Skips(progress, device)
         self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
 
@@ -183,9 +185,18 @@ class Trainer:
     def _part(self, name: str) -> AbstractContextManager[None]:
         return nullcontext() if self.profile is None else self.profile.part(name)
 
+    def _values(self, validate: Validate) -> dict[str, float]:
+        """What graphs hold of memory nothing else can use: they go where it is needed."""
+        try:
+            return validate()
+        except torch.OutOfMemoryError:
+            if not self.gradient.give_way():
+                raise
+        return validate()
+
     def _validated(self, validate: Validate) -> Validated:
         progress, config = self.progress, self.config
-        values = validate()
+        values = self._values(validate)
         better = is_better(values, progress.best, config.metric)
         if better:
             progress.best_update, progress.best, progress.averaged = progress.update, values, 0

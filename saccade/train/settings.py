@@ -50,7 +50,9 @@ class TrainConfig(Section):
     log_every: Every = 50
     """Updates between two lines of metrics.jsonl."""
     precision: Precision = "fp32"
-    """fp32; tf32 (a GPU's faster float32 products); bf16 (products in bfloat16, weights and sums in float32)."""
+    """fp32; tf32 (a GPU's faster float32 products); bf16 (products in bfloat16, weights in float32)."""
+    graphs: bool = True
+    """On a GPU, capture what sizes of batches launch, and replay it: the same numbers, sooner."""
     deterministic: bool = False
     """On a GPU, only kernels that give the same bits each time: resumed runs are then equal there as on a CPU."""
     skip_limit: Annotated[int, Field(ge=1)] = 20

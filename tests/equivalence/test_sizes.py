@@ -170,3 +170,29 @@ def test_what_does_not_fit_is_made_in_pieces() -> None:
     assert 60 <= small.fits < 60 * 2000
     for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.gpu
+def test_graphs_can_be_turned_off() -> None:
+    device, batch = torch.device("cuda"), pairs([(9, 7), (4, 5)])
+    gradient = Gradient(built(on_gpu[0]).train(), device, "fp32", 0.1, seed=1, captures=False)
+    assert gradient._graphs is not None
+    one, other, again = (list(gradient_of(gradient, batch, 1)) for _ in range(3))
+    assert not gradient._graphs.captured
+    assert all(torch.allclose(a, b) and torch.allclose(a, c) for a, b, c in zip(one, other, again, strict=True))
+    assert not gradient.give_way()  # there is nothing to let go of
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:no further batches are captured")
+def test_graphs_give_way_once_and_for_all() -> None:
+    device, batch = torch.device("cuda"), pairs([(9, 7), (4, 5)])
+    gradient = Gradient(built(on_gpu[1]).train(), device, "fp32", 0.1, seed=1)
+    assert gradient._graphs is not None
+    expected = [list(gradient_of(gradient, batch, 1)) for _ in range(2)][0]
+    assert len(gradient._graphs.captured) == 1
+    assert gradient.give_way()
+    for mine, theirs in zip(gradient_of(gradient, batch, 1), expected, strict=True):
+        torch.testing.assert_close(mine, theirs)
+    list(gradient_of(gradient, batch, 1))
+    assert not gradient._graphs.captured

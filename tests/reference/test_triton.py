@@ -294,6 +294,19 @@ def test_residual_norm_of_mixed_precision() -> None:
     assert_close(dr, dx.bfloat16())
 
 
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_what_is_not_a_number_stays_so(activation: triton_residual.Activation) -> None:
+    """Else an update whose loss is not finite would not be skipped."""
+    x = random(2, 16).detach()
+    x[0, 3] = float("nan")
+    out = triton_residual.activate(x, None, activation=activation)
+    assert out.isnan().nonzero().tolist() == [[0, 3]]
+    y, z, _ = triton_residual.residual_norm(x, torch.ones_like(x), torch.ones_like(x[0]), torch.zeros_like(x[0]))
+    assert y[0, 3].isnan()
+    assert z[0].isnan().all()
+    assert z[1].isfinite().all()
+
+
 def test_dropout_of_values() -> None:
     """The share is right in every column of eight that one draw decides, and rows, seeds and columns differ."""
     keep = kept_values((32, 256), 0.25, seed_of(9)) > 0

@@ -74,7 +74,10 @@ class Rig:
         return list(self.events(*batches))
 
     def events(self, *batches: Batch) -> Iterator[LoopEvent]:
-        trainer = Trainer(
+        return self.trainer().run(endless(*(batches or (SHORT,))), lambda: next(self.losses), self.stop)
+
+    def trainer(self) -> Trainer:
+        return Trainer(
             self.translator,
             make_optimizer(self.config.optimizer, self.translator),
             self.config,
@@ -83,7 +86,6 @@ class Rig:
             width=64,
             device=torch.device("cpu"),
         )
-        return trainer.run(endless(*(batches or (SHORT,))), lambda: next(self.losses), self.stop)
 
     def moved(self) -> Tensor:
         """All weights' way from where they began, end to end."""

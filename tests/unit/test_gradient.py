@@ -229,3 +229,21 @@ def test_the_count_of_skips_goes_on_where_it_was() -> None:
         events = rig.run(SHORT)
     assert vars(events[-1]) == {"reason": "not finite", "update": 1}
     assert rig.progress.skipped == 6
+
+
+def test_graphs_give_way_to_a_validation_that_finds_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only where there are any: else the error is the user's to know."""
+    trainer = Rig(settings()).trainer()
+    left = [torch.OutOfMemoryError("CUDA out of memory.")]
+
+    def validate() -> dict[str, float]:
+        if left:
+            raise left.pop()
+        return {"loss": 1.0}
+
+    monkeypatch.setattr(trainer.gradient, "give_way", lambda: True)
+    assert trainer._values(validate) == {"loss": 1.0}
+    left.append(torch.OutOfMemoryError("CUDA out of memory."))
+    monkeypatch.setattr(trainer.gradient, "give_way", lambda: False)
+    with pytest.raises(torch.OutOfMemoryError):
+        trainer._values(validate)
