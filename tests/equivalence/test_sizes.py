@@ -1,6 +1,7 @@
 """A batch filled up to a size = the batch itself, and what was captured as a graph = what is launched."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,24 +89,44 @@ def test_filled_equals_unfilled(case: TranslatorCase, device: str) -> None:
 
 WIDE = {"kind": "transformer", "layers": 2, "width": 64, "heads": 2, "feedforward": 96}
 RECURRENT = {"kind": "lstm", "layers": 2, "width": 32, "dropout": 0.2}
-on_gpu = [
-    {"encoder": WIDE | {"norm": norm, "activation": activation, "dropout": dropout}} | {"tie": tie}
-    for norm, activation, dropout, tie in [("pre", "relu", 0.1, "all"), ("post", "gelu", 0.0, "none")]
-]
-on_gpu = [each | {"decoder": each["encoder"]} for each in on_gpu]
-on_gpu.append({"encoder": RECURRENT, "decoder": RECURRENT | {"attention": {"score": "general"}}})
-on_gpu.append({"encoder": RECURRENT, "decoder": RECURRENT | {"attention": {"score": "dot"}, "feed_input": True}})
-models = pytest.mark.parametrize("config", on_gpu, ids=["pre-norm", "post-norm", "lstm", "fed"])
+SIDES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "pre-norm": (WIDE | {"dropout": 0.1}, {"tie": "all"}),
+    "post-norm": (WIDE | {"norm": "post", "activation": "gelu", "dropout": 0.0}, {}),
+    "rotary": (WIDE | {"positions": "rotary", "norm_kind": "rms", "gated": True}, {}),
+    "relative": (WIDE | {"positions": "relative"}, {}),
+    "window": (WIDE | {"positions": "alibi", "pattern": {"kind": "window", "width": 5}}, {}),
+}
+ADDITIVE = {"score": "additive"}
+READERS: dict[str, dict[str, Any]] = {
+    "lstm": {"attention": {"score": "general"}},
+    "fed": {"attention": {"score": "dot"}, "feed_input": True},
+    "pointer and coverage": {"attention": ADDITIVE | {"pointer": True, "coverage": 1.0}},
+    "hard": {"attention": ADDITIVE | {"hard": {}}},
+    "sampled": {"attention": ADDITIVE, "sampling": {"kind": "linear", "start": 0.5}},
+}
+ON_GPU: dict[str, dict[str, Any]] = {
+    **{name: {"encoder": side, "decoder": dict(side)} | more for name, (side, more) in SIDES.items()},
+    **{name: {"encoder": RECURRENT, "decoder": RECURRENT | reader} for name, reader in READERS.items()},
+}
+models = pytest.mark.parametrize("config", ON_GPU.values(), ids=ON_GPU.keys())
 
 
-def built(config: dict[str, object]) -> Translator:
+def built(config: dict[str, Any]) -> Translator:
     torch.manual_seed(0)
     return build_translator(parse(TranslatorConfig, config), 13, 13).cuda()
 
 
+@models
+def test_the_list_of_the_gpu_can_be_built(config: dict[str, Any]) -> None:
+    """Here, where there may be no GPU to find out."""
+    model = build_translator(parse(TranslatorConfig, config), 13, 13).train()
+    batch = pairs([(9, 7), (4, 5)])
+    assert model.loss(filled(batch, size_for(batch, tight=model.computes_padding)), 0.1).total.isfinite()
+
+
 @pytest.mark.gpu
 @models
-def test_packed_with_kernels_equals_padded_without(config: dict[str, object]) -> None:
+def test_packed_with_kernels_equals_padded_without(config: dict[str, Any]) -> None:
     model = built(config).eval()
     batch = pairs([(40, 33), (5, 9), (70, 64), (1, 2), (17, 16)])
     packed = batch.to(torch.device("cuda"))
@@ -129,7 +150,7 @@ def gradient_of(gradient: Gradient, batch: Batch, update: int) -> Iterator[Tenso
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @models
-def test_captured_equals_launched(config: dict[str, object], precision: Precision) -> None:
+def test_captured_equals_launched(config: dict[str, Any], precision: Precision) -> None:
     """To the bit, dropout included, for several batches of one size; and twice the same."""
     device, model = torch.device("cuda"), built(config).train()
     first, second = (pairs([(40, 33), (5, 9), (61, 64), (3, 2), (17, 16)], seed) for seed in (0, 1))
@@ -175,7 +196,7 @@ def test_what_does_not_fit_is_made_in_pieces() -> None:
 @pytest.mark.gpu
 def test_graphs_can_be_turned_off() -> None:
     device, batch = torch.device("cuda"), pairs([(9, 7), (4, 5)])
-    gradient = Gradient(built(on_gpu[0]).train(), device, "fp32", 0.1, seed=1, captures=False)
+    gradient = Gradient(built(ON_GPU["pre-norm"]).train(), device, "fp32", 0.1, seed=1, captures=False)
     assert gradient._graphs is not None
     one, other, again = (list(gradient_of(gradient, batch, 1)) for _ in range(3))
     assert not gradient._graphs.captured
@@ -187,9 +208,9 @@ def test_graphs_can_be_turned_off() -> None:
 @pytest.mark.filterwarnings("ignore:no further batches are captured")
 def test_graphs_give_way_once_and_for_all() -> None:
     device, batch = torch.device("cuda"), pairs([(9, 7), (4, 5)])
-    gradient = Gradient(built(on_gpu[1]).train(), device, "fp32", 0.1, seed=1)
+    gradient = Gradient(built(ON_GPU["post-norm"]).train(), device, "fp32", 0.1, seed=1)
     assert gradient._graphs is not None
-    expected = [list(gradient_of(gradient, batch, 1)) for _ in range(2)][0]
+    expected, _ = (list(gradient_of(gradient, batch, 1)) for _ in range(2))
     assert len(gradient._graphs.captured) == 1
     assert gradient.give_way()
     for mine, theirs in zip(gradient_of(gradient, batch, 1), expected, strict=True):
