@@ -58,8 +58,9 @@ bench-peers: install ## training speed on a CPU beside other toolkits, installed
 bench-corpus: install ## prepare five million generated pairs
 	$(BIN)/python -m bench.large_corpus --pairs 5000000
 
-settings: install ## write the tables of settings in docs/recipes.md
+settings: install ## write the tables of settings in docs/recipes.md and of sizes in docs/presets.md
 	$(BIN)/python -m tests.docs.test_documentation
+	$(BIN)/python -m tests.docs.test_presets
 
 schema: install ## write the recipe schema that ships with the package
 	$(BIN)/python -m saccade.cli.schema > saccade/recipes/schema.json.new && mv saccade/recipes/schema.json.new saccade/recipes/schema.json

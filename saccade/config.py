@@ -120,6 +120,21 @@ def _with(tree: Mapping[str, Any], keys: Sequence[str], value: Any, name: str) -
     return {**tree, first: _with(below, rest, value, name)}
 
 
+def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
+    """Both trees in one; where they differ, `over` has its way, and `under` fills in what it leaves open.
+
+    As with `override`, a section that `over` gives another `kind` is `over`'s alone. Lists are not joined.
+    """
+    if "kind" in over and under.get("kind", over["kind"]) != over["kind"]:
+        return dict(over)
+    both = {**under, **over}
+    for key, value in over.items():
+        below = under.get(key)
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            both[key] = merged(below, value)
+    return both
+
+
 def parse(section: type[SectionT], tree: Mapping[str, Any], origin: str = "recipe") -> SectionT:
     """The tree as a typed section, or an error that names the setting, its place and the nearest valid name."""
     try:

@@ -6,27 +6,31 @@ from typing import Annotated, Any
 
 import typer
 
+from saccade import presets
 from saccade.cli.streams import say, tell, to_json
 from saccade.errors import UsageError
 from saccade.recipes import described, schema_text, shipped, shipped_text
 
 
 def init(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="One of those that --list shows.")] = "translate",
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="A recipe or a preset, one of those that --list shows.")
+    ] = "translate",
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write; - is stdout.")] = Path("train.yaml"),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="Show the recipes that come with Saccade.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Show the recipes and presets that there are.")] = False,
 ) -> None:
     """Write a recipe to start from."""
-    names = shipped()
+    there = {name: described(name) for name in shipped()}
+    there |= {name: f"Preset: {presets.described(name)}" for name in presets.trainable()}
     if list_:
-        width = max(map(len, names))
-        for name in names:
-            say(f"{name:{width}}  {described(name)}")
+        width = max(map(len, there))
+        for name, told in there.items():
+            say(f"{name:{width}}  {told}")
         return
-    if recipe not in names:
-        raise UsageError(f"{recipe}: is no recipe that comes with Saccade. There are: {', '.join(names)}.")
-    text = shipped_text(recipe)
+    if recipe not in there:
+        raise UsageError(f"{recipe}: is no recipe or preset that comes with Saccade. There are: {', '.join(there)}.")
+    text = shipped_text(recipe) if recipe in shipped() else text_with(recipe)
     if str(out) == "-":
         say(text.rstrip("\n"))
         return
@@ -39,8 +43,31 @@ def init(
         ) from None
     except OSError as error:
         raise UsageError(f"{out}: cannot be written: {error.strerror or error}.") from None
-    say(f"wrote {out}: {described(recipe)}")
+    say(f"wrote {out}: {there[recipe]}")
     tell(f"next: edit {out}, then saccade train {out}")
+
+
+def text_with(preset: str) -> str:
+    """A recipe on files that begins with the preset, whose own lines stand below it to be copied from."""
+    told = "\n".join(f"# {line}".rstrip() for line in presets.text_of(preset).splitlines())
+    return _WITH_PRESET.format(preset=preset, described=presets.described(preset), told=told)
+
+
+_WITH_PRESET = """\
+# {described}
+# Edit the four file names. What is added here comes before what the preset says.
+
+preset: {preset}
+
+data:
+  kind: files
+  train: {{source: train.src, target: train.tgt}}
+  valid: {{source: valid.src, target: valid.tgt}}
+
+# The preset:
+#
+{told}
+"""
 
 
 def settings(
@@ -69,6 +96,16 @@ def settings(
             section = owner
         say(f"  {row['setting']}: {row['type']}{_default(row)}")
         say(f"      {row['description']}")
+        if row["setting"] == presets.KEY:
+            _tell_presets()
+
+
+def _tell_presets() -> None:
+    names, there = presets.names(), presets.trainable()
+    width = max(map(len, names))
+    for name in (*there, *(name for name in names if name not in there)):
+        waits = "" if name in there else f" Waits for its task, {presets.tree_of(name)['task']}."
+        say(f"        {name:{width}}  {presets.described(name)}{waits}")
 
 
 def _under(name: str, prefix: str) -> bool:
@@ -90,6 +127,8 @@ def rows_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _walk(section: dict[str, Any], defs: dict[str, Any], path: str, kind: str, rows: list[dict[str, Any]]) -> None:
     below = []
+    instead = section.get("anyOf", [{}])[0]  # of the recipe: what must be given where there is no preset
+    must = {*section.get("required", ()), *instead.get("required", ())}
     for name, field in section["properties"].items():
         full = f"{path}{name}"
         sections = [each for each in _options(field, defs) if "properties" in each]
@@ -101,7 +140,7 @@ def _walk(section: dict[str, Any], defs: dict[str, Any], path: str, kind: str, r
                 "kind": kind,
                 "type": "section" if sections else _type(field, defs),
                 "default": own_default,
-                "required": chooses or name in section.get("required", ()),
+                "required": chooses or name in must,
                 "description": " ".join(field.get("description", "").split()),
             }
         )

@@ -51,8 +51,21 @@ class PlateauSchedule(Section):
     """Validations without improvement that are borne before a cut."""
 
 
+class StepSchedule(Section):
+    kind: Literal["step"] = "step"
+    """The same rate for some time, then cut at even distances (Sutskever et al. 2014, Luong et al. 2015)."""
+    warmup: Warmup = 0
+    """Updates over which the rate grows from zero."""
+    after: Annotated[int, Field(ge=0)] = 10_000
+    """The first cut comes after this update."""
+    every: Annotated[int, Field(ge=1)] = 1000
+    """Updates from one cut to the next."""
+    factor: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
+    """What the rate is multiplied with."""
+
+
 ScheduleConfig = Annotated[
-    ConstantSchedule | InverseSqrtSchedule | NoamSchedule | CosineSchedule | PlateauSchedule,
+    ConstantSchedule | InverseSqrtSchedule | NoamSchedule | CosineSchedule | PlateauSchedule | StepSchedule,
     Field(discriminator="kind"),
 ]
 
@@ -68,6 +81,9 @@ def rate_factor(config: ScheduleConfig, update: int, *, updates: int, width: int
             return _grown(update, config.warmup)
         case PlateauSchedule():
             return _grown(update, config.warmup) * config.factor**cuts
+        case StepSchedule():
+            made = 0 if update <= config.after else 1 + (update - config.after - 1) // config.every
+            return _grown(update, config.warmup) * config.factor**made
         case CosineSchedule():
             if update <= config.warmup:
                 return _grown(update, config.warmup)

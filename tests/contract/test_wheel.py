@@ -30,6 +30,7 @@ def test_the_wheel_trains_translates_and_draws_outside_the_checkout(tmp_path: Pa
     saccade("explain", "runs/dates", "3 mars 1999", "-o", "attention.html")
     assert "<canvas" in (tmp_path / "attention.html").read_text(encoding="utf-8")
     assert "train.updates" in saccade("settings", "train")
+    assert "preset: luong-2015" in saccade("init", "luong-2015", "-o", "-")
     where = subprocess.run(
         [sys.executable, "-P", "-c", "import saccade; print(saccade.__file__)"],
         cwd=tmp_path,

@@ -210,8 +210,8 @@ def test_recipes_shown_are_recipes(page: Path) -> None:
     parts = known | {name.split(".", depth)[depth] for name in known for depth in range(1, name.count(".") + 1)}
     for block in blocks(page, "yaml"):
         tree = config.parse_yaml(block.text, f"{page.name}:{block.line}")
-        if {"data", "text", "model"} <= tree.keys():
-            config.parse(Recipe, tree, f"{page.name}:{block.line}")
+        if {"data", "text", "model"} <= tree.keys() or "preset" in tree:
+            config.parse(Recipe, {"data": {"kind": "dates"}, **tree}, f"{page.name}:{block.line}")
         assert set(config.flatten(tree)) <= parts, f"{page.name}:{block.line}"
 
 

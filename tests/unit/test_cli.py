@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from saccade import config
+from saccade import config, presets
 from saccade.cli import doctor, progress
 from saccade.cli.schema import schema_of_recipes
 from saccade.cli.streams import to_json
@@ -91,13 +91,46 @@ def test_init_writes_a_recipe_and_never_over_a_file(tmp_path: Path, monkeypatch:
 
 def test_init_tells_what_there_is() -> None:
     listed = saccade_command("init", "--list").stdout.splitlines()
-    assert [line.split("  ")[0].strip() for line in listed] == shipped()
-    assert all(described(name) in line for name, line in zip(shipped(), listed, strict=True))
+    told = [described(name) for name in shipped()] + [presets.described(name) for name in presets.trainable()]
+    assert [line.split("  ")[0].strip() for line in listed] == shipped() + presets.trainable()
+    assert all(each in line for each, line in zip(told, listed, strict=True))
     assert config.parse_yaml(saccade_command("init", "dates", "-o", "-").stdout, "stdout")["task"] == "translate"
     unknown = saccade_command("init", "datse")
     assert (unknown.exit_code, unknown.stdout) == (2, "")
     assert "dates" in unknown.stderr
     assert saccade_command("init", "-o", "/nowhere/train.yaml").exit_code == 2
+
+
+@pytest.mark.parametrize("name", presets.trainable())
+def test_init_writes_a_recipe_with_a_preset(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = saccade_command("init", name, "-o", "mine.yaml")
+    assert done.stdout.startswith(f"wrote mine.yaml: Preset: {presets.described(name)}")
+    assert config.read(Path("mine.yaml")).keys() == {"preset", "data"}
+    data = "{kind: files, train: {source: train.src, target: train.tgt}, valid: {source: valid.src, target: valid.tgt}}"
+    assert load_recipe("mine.yaml")[0] == load_recipe(name, (f"data={data}",))[0]
+    below = Path("mine.yaml").read_text(encoding="utf-8").partition("# The preset:\n#\n")[2]
+    assert "".join(f"{line[2:]}\n" for line in below.splitlines()) == presets.text_of(name)
+
+
+def test_settings_tells_what_presets_there_are() -> None:
+    told = saccade_command("settings", "preset").stdout.splitlines()
+    for name in presets.names():
+        (line,) = [each for each in told if each.split()[:1] == [name]]
+        assert presets.described(name) in line
+        assert ("Waits for its task" in line) == (name not in presets.trainable())
+
+
+def test_a_preset_is_named_on_the_command_line() -> None:
+    done = saccade_command("train", "luong-2015", "--set", "data.kind=dates", "--set", "model.tie=none", "--dry-run")
+    assert done.exit_code == 0, done.stderr
+    resolved = config.parse_yaml(done.stdout, "stdout")
+    assert resolved["model"]["decoder"]["attention"]["scope"] == "local-p"
+    assert "preset" not in resolved
+    lacking = saccade_command("train", "luong-2015", "--dry-run")
+    assert (lacking.exit_code, lacking.stdout) == (2, "")
+    assert "luong-2015: a preset has no data." in lacking.stderr
+    assert "saccade init luong-2015" in lacking.stderr
 
 
 @pytest.mark.parametrize("name", shipped())

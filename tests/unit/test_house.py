@@ -19,7 +19,7 @@ BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
     "metrics", "evaluate", "inspect", "view", "translate", "recipe", "device", "disk", "integrity",
 }  # fmt: skip
-EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes"}
+EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
 
 # part → what it may import beside itself and the floor
 ARROWS: dict[str, set[str]] = {
@@ -40,12 +40,13 @@ ARROWS: dict[str, set[str]] = {
     "evaluate": {"text", "data", "models", "checkpoint", "decode", "metrics", "translate"},
     "inspect": {"models", "decode", "translate"},
     "view": {"metrics"},
-    "recipe": {"text", "data", "models", "train", "decode", "recipes"},  # the whole typed recipe
+    "recipe": {"text", "data", "models", "train", "decode", "recipes", "presets"},  # the whole typed recipe
     # Experiments are written as a user would write them, in the public interface; so the lab stands above it.
     "lab": BELOW_THE_LAB | {"api"},
     "serve": {"text", "checkpoint", "decode", "inspect", "view", "translate", "device"},
     "export": {"models", "checkpoint"},
     "recipes": set(),
+    "presets": set(),
     "api": EVERYTHING - {"api", "lab"},
     "cli": EVERYTHING,
     "__init__": {"api", "recipe"},

@@ -38,6 +38,7 @@ from saccade.train.schedule import (
     NoamSchedule,
     PlateauSchedule,
     ScheduleConfig,
+    StepSchedule,
     rate_factor,
 )
 
@@ -369,6 +370,11 @@ def test_schedules_by_hand() -> None:
     root = math.sqrt(0.5)
     assert halves == pytest.approx([0.5, 1.0, 0.6 + 0.4 * root, 0.6, 0.6 - 0.4 * root, 0.2, 0.2])
     assert factors(PlateauSchedule(factor=0.5), 1, 9, cuts=3) == [0.125, 0.125]
+    assert factors(StepSchedule(after=10, every=4, factor=0.5), 1, 10, 11, 14, 15, 18, 19) == [
+        1.0, 1.0, 0.5, 0.5, 0.25, 0.25, 0.125
+    ]  # fmt: skip
+    assert factors(StepSchedule(after=0, every=1, factor=0.1), 1, 2) == pytest.approx([0.1, 0.01])
+    assert factors(StepSchedule(warmup=4, after=2, every=2), 1, 2, 3, 4, 5) == [0.25, 0.5, 0.375, 0.5, 0.25]
     assert factors(PlateauSchedule(factor=0.1, warmup=4), 1, 2, 4, cuts=1) == pytest.approx([0.025, 0.05, 0.1])
 
 
@@ -432,6 +438,9 @@ def test_schedules_rise_to_their_peak_at_the_end_of_the_warm_up_and_never_again(
         (CosineSchedule, {"floor": 1.5}, "floor is 1.5"),
         (PlateauSchedule, {"factor": 1.0}, "factor is 1.0"),
         (PlateauSchedule, {"patience": -1}, "patience is -1"),
+        (StepSchedule, {"every": 0}, "every is 0"),
+        (StepSchedule, {"after": -1}, "after is -1"),
+        (StepSchedule, {"factor": 1.0}, "factor is 1.0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(section: type[Section], tree: dict[str, Any], told: str) -> None:
