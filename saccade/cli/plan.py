@@ -76,6 +76,8 @@ def optimizer_floats(recipe: Recipe) -> int:
     match optimizer.kind:
         case "adam" | "adamw" | "muon":
             return averaged + 2
+        case "nt-asgd":
+            return averaged + 1
         case "sgd":
             return averaged + (1 if optimizer.momentum else 0)
 

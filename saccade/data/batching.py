@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -145,7 +145,13 @@ class Job(NamedTuple):
     """Where to go on once all ranks have done their batch of this round."""
 
 
-def jobs(plan: Plan, cursor: Cursor = BEGINNING, *, rank: int = 0, world: int = 1) -> Iterator[Job]:
+class Planned(Protocol):
+    """Whatever says which rows the batches of an epoch hold."""
+
+    def epoch(self, number: int) -> EpochPlan: ...
+
+
+def jobs(plan: Planned, cursor: Cursor = BEGINNING, *, rank: int = 0, world: int = 1) -> Iterator[Job]:
     """The batches from the cursor on, without end; of each round of `world` batches, the one for `rank`."""
     if not 0 <= rank < world:
         raise UsageError(f"rank must be between 0 and world - 1; rank is {rank} and world is {world}.")

@@ -1,12 +1,16 @@
 """Config → model. The one place that asks which architecture it has."""
 
 from saccade.errors import UsageError
+from saccade.models.causal_transformer import CausalTransformer
 from saccade.models.encoders import EncoderConfig, RecurrentEncoder, RecurrentEncoderConfig
+from saccade.models.language_model import LanguageModel, LanguageModelConfig, Writer, WriterConfig
 from saccade.models.recurrent_decoder import RecurrentDecoder, RecurrentDecoderConfig
+from saccade.models.recurrent_writer import RecurrentWriter, RecurrentWriterConfig
 from saccade.models.transformer_config import TransformerConfig
 from saccade.models.transformer_decoder import TransformerDecoder
 from saccade.models.transformer_encoder import TransformerEncoder
 from saccade.models.translator import DecoderConfig, Translator, TranslatorConfig
+from saccade.models.window_decoder import WindowConfig, WindowDecoder
 
 
 def build_encoder(config: EncoderConfig, vocabulary: int) -> RecurrentEncoder | TransformerEncoder:
@@ -39,3 +43,17 @@ def build_translator(config: TranslatorConfig, source_vocabulary: int, target_vo
     encoder = build_encoder(config.encoder, source_vocabulary)
     decoder = build_decoder(config.decoder, target_vocabulary, config.encoder.width)
     return Translator(encoder, decoder, config.tie)
+
+
+def build_writer(config: WriterConfig, vocabulary: int) -> Writer:
+    match config:
+        case WindowConfig():
+            return WindowDecoder(config, vocabulary)
+        case RecurrentWriterConfig():
+            return RecurrentWriter(config, vocabulary)
+        case TransformerConfig():
+            return CausalTransformer(config, vocabulary)
+
+
+def build_language_model(config: LanguageModelConfig, vocabulary: int) -> LanguageModel:
+    return LanguageModel(build_writer(config.decoder, vocabulary), config.tie)

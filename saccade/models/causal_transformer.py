@@ -5,8 +5,10 @@ Shapes: N sequences, T tokens, V vocabulary.
 
 from torch import Tensor, nn
 
+from saccade.models.reading import Carried, Reading, output_layer
 from saccade.models.transformer_config import TransformerConfig
 from saccade.models.transformer_decoder import TransformerDecoder
+from saccade.nn.embedding import TokenEmbedding
 from saccade.nn.watch import Watch
 from saccade.types import State, Tokens
 
@@ -17,14 +19,30 @@ class CausalTransformer(nn.Module):
     def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
         self.decoder = TransformerDecoder(config, vocabulary, memory_width=None)
+        self.decoder.output = output_layer(config.width, vocabulary)
 
     @property
     def computes_padding(self) -> bool:
         return self.decoder.computes_padding
 
     @property
+    def mixes_sentences(self) -> bool:
+        return self.decoder.mixes_sentences
+
+    @property
+    def embed(self) -> TokenEmbedding:
+        return self.decoder.embed
+
+    @property
     def output(self) -> nn.Linear:
         return self.decoder.output
+
+    def begin(self, rows: int) -> Carried:
+        """Nothing is carried over from one stretch of text to the next."""
+        return {}
+
+    def read(self, given: Tokens, carried: Carried, watch: Watch | None = None) -> Reading:
+        return Reading(self.features(given, watch), {})
 
     def features(self, given: Tokens, watch: Watch | None = None) -> Tensor:
         """What `output` scores for every next token: (…, D), laid out as the tokens."""

@@ -116,6 +116,7 @@ def recurrent_layers(
     bidirectional: bool,
     role: Literal["encoder", "decoder"],
     source_width: int | None = None,
+    last_width: int | None = None,
 ) -> RecurrentLayers:
     return RecurrentLayers(
         config.kind,
@@ -129,6 +130,7 @@ def recurrent_layers(
         locked=config.locked,
         weight_dropout=config.weight_dropout,
         source_width=source_width,
+        last_width=last_width,
         role=role,
     )
 

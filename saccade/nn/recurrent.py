@@ -145,6 +145,7 @@ class RecurrentLayers(nn.Module):
 
     `locked`: the dropout between layers is the same at every step. `weight_dropout`: DropConnect (Merity et al. 2018),
     a part of U is 0 for a whole pass. `source_width`: deep fusion of LSTMN layers with a source of that width.
+    `last_width`: that of the top layer, where it is another one, which no sum of layers allows.
     """
 
     def __init__(
@@ -161,18 +162,20 @@ class RecurrentLayers(nn.Module):
         locked: bool = False,
         weight_dropout: float = 0.0,
         source_width: int | None = None,
+        last_width: int | None = None,
         role: Literal["encoder", "decoder"] = "encoder",
     ) -> None:
         super().__init__()
         self.stack: StackKind = stack
         self.role = role
         self.enter = nn.Linear(input_width, width) if stack != "plain" and input_width != width else None
-        each = width // 2 if bidirectional else width
+        outs = [width] * (layers - 1) + [width if last_width is None else last_width]
         first = input_width if self.enter is None else width
 
         def direction() -> nn.ModuleList:
-            widths = [first] + [width] * (layers - 1)
-            return nn.ModuleList(make_cell(kind, wide, each, variant, source_width) for wide in widths)
+            ways = 2 if bidirectional else 1
+            pairs = zip([first, *outs[:-1]], outs, strict=True)
+            return nn.ModuleList(make_cell(kind, wide, out // ways, variant, source_width) for wide, out in pairs)
 
         self.forwards = direction()
         self.backwards = direction() if bidirectional else nn.ModuleList()
@@ -193,6 +196,10 @@ class RecurrentLayers(nn.Module):
         """What deep fusion reads of the source, layer by layer."""
         readers = [cell.source for cell in _cells(self.forwards) if isinstance(cell, Lstmn)]
         return tuple(reader.prepare(memory_BSE, cells_BSE, layout) for reader in readers if reader is not None)
+
+    def nothing_yet(self, like: Tensor) -> tuple[Memory, ...]:
+        """The state to begin with where none is given, for as many rows as `like` has."""
+        return tuple(no_memory(cell, like) for cell in _cells(self.forwards))
 
     def open(self, before: Sequence[Memory], steps: int) -> tuple[Memory, ...]:
         """The state to begin with, with room for so many steps where a layer keeps them all."""

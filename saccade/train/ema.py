@@ -1,7 +1,7 @@
 """The moving average of a model's weights: a smoother model than the one that is trained."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -52,18 +52,23 @@ class MovingAverage:
         for name, average in self._averages.items():
             average.copy_(saved[name])
 
-    @contextmanager
-    def swapped(self, model: nn.Module) -> Iterator[None]:
-        """While entered, the model has the averaged weights; after it its own again, to the bit.
+    def swapped(self, model: nn.Module) -> AbstractContextManager[None]:
+        """While entered, the model has the averaged weights; after it its own again, to the bit."""
+        return swapped(model, self._averages)
 
-        Weights are copied in place: compiled regions and captured graphs hold on to their addresses.
-        """
-        own = {name: parameter.detach().clone() for name, parameter in _trained(model)}
-        _put(model, self._averages)
-        try:
-            yield
-        finally:
-            _put(model, own)
+
+@contextmanager
+def swapped(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
+    """While entered, the model has these weights for those it is trained in; after it its own again, to the bit.
+
+    Weights are copied in place: compiled regions and captured graphs hold on to their addresses.
+    """
+    own = {name: parameter.detach().clone() for name, parameter in _trained(model)}
+    _put(model, weights)
+    try:
+        yield
+    finally:
+        _put(model, own)
 
 
 @torch.no_grad()

@@ -76,7 +76,18 @@ class MuonConfig(Section):
     """AdamW for token and place vectors, the output layer, biases and norms."""
 
 
-OptimizerConfig = Annotated[AdamConfig | SgdConfig | MuonConfig, Field(discriminator="kind")]
+class AveragedSgdConfig(Section):
+    kind: Literal["nt-asgd"] = "nt-asgd"
+    """Gradient descent, then the mean of its weights, once validation stops to improve (Merity et al. 2018)."""
+    rate: Rate = 30.0
+    """Learning rate, before the schedule; the paper's is constant."""
+    decay: Decay = 0.0
+    """Weight decay, on matrices alone: never on biases and norms."""
+    patience: Annotated[int, Field(ge=1)] = 5
+    """The mean begins when a validation's loss is above one that is more than so many validations old."""
+
+
+OptimizerConfig = Annotated[AdamConfig | SgdConfig | MuonConfig | AveragedSgdConfig, Field(discriminator="kind")]
 
 
 def make_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Optimizer:
@@ -99,6 +110,9 @@ def make_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Opt
             chosen = {id(p) for p in hidden}
             others = _adamw(config.others, [p for p in trained if id(p) not in chosen])
             optimizer = MuonWithAdamW(_muon(config, hidden), others)
+        case AveragedSgdConfig():
+            sgd = torch.optim.SGD(_decayed(trained, config.decay), config.rate, fused=True)
+            optimizer = AveragedSgd(sgd, config.patience)
     for group in optimizer.param_groups:
         group["base_rate"] = group["lr"]
     return optimizer
@@ -115,7 +129,7 @@ def step_if_finite(optimizer: torch.optim.Optimizer, not_finite: Tensor) -> None
 
     The fused optimisers read `found_inf`, as mixed precision uses it, inside their kernels.
     """
-    if isinstance(optimizer, MuonWithAdamW):
+    if isinstance(optimizer, MuonWithAdamW | AveragedSgd):
         with torch.no_grad():
             optimizer.step_if_finite(not_finite)
         return
@@ -152,6 +166,82 @@ class MuonWithAdamW(torch.optim.Optimizer):
         for now, old in zip(changing, before, strict=True):
             torch.where(undo, old, now, out=now)
         step_if_finite(self._adamw, not_finite)
+
+
+class AveragedSgd(torch.optim.Optimizer):
+    """NT-ASGD (Merity et al. 2018, algorithm 1): gradient descent whose weights' mean is what counts in the end.
+
+    With v_t the loss of validation t, the mean begins at the first t > n with v_t > min(v_0 … v_{t−n−1}), n being the
+    patience. From that moment T on it is Σ w_i / (k − T + 1) over the weights w_T … w_k. Training itself goes on from
+    w_k, at the same rate.
+
+    All that it remembers are tensors by parameter: `mean` of each, and of the first also how many weights that is the
+    mean of (`averaged`), or before that the losses: `loss-1` the last, … `loss-n`, and `lowest` of all before them.
+    """
+
+    def __init__(self, sgd: torch.optim.Optimizer, patience: int) -> None:
+        super().__init__(sgd.param_groups, {})
+        self._sgd, self.patience = sgd, patience
+        self._weights: list[Tensor] = [p for group in self.param_groups for p in group["params"]]
+
+    @property
+    def averages(self) -> bool:
+        return "averaged" in self.state[self._weights[0]]
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # nothing here evaluates a loss again
+        self._sgd.step()
+        self._add_to_mean(None)
+
+    def step_if_finite(self, not_finite: Tensor) -> None:
+        step_if_finite(self._sgd, not_finite)
+        self._add_to_mean(not_finite)
+
+    @torch.no_grad()
+    def _add_to_mean(self, skipped: Tensor | None) -> None:
+        """The mean m becomes m + (w − m) / count; nothing changes where the tensor says that the step was skipped."""
+        if not self.averages:
+            return
+        counts = torch.ones((), device=self._weights[0].device) if skipped is None else 1.0 - skipped.float()
+        averaged = self.state[self._weights[0]]["averaged"]
+        averaged += counts
+        means: list[Tensor] = [self.state[p]["mean"] for p in self._weights]
+        shares: list[Tensor] = [(counts / averaged).to(each.dtype) for each in means]
+        torch._foreach_lerp_(means, self._weights, shares)
+
+    def validated(self, loss: float) -> None:
+        """Told after each validation: begin the mean where it is time."""
+        if self.averages:
+            return
+        memory = self.state[self._weights[0]]
+        if "lowest" in memory and loss > float(memory["lowest"]):
+            self._begin_mean()
+            return
+        oldest = memory.get(f"loss-{self.patience}")
+        if oldest is not None:
+            memory["lowest"] = min(memory.get("lowest", oldest), oldest, key=float)
+        for age in range(self.patience, 1, -1):
+            if f"loss-{age - 1}" in memory:
+                memory[f"loss-{age}"] = memory[f"loss-{age - 1}"]
+        memory["loss-1"] = torch.tensor(loss, dtype=torch.float64)
+
+    def _begin_mean(self) -> None:
+        self.state[self._weights[0]].clear()
+        for parameter in self._weights:
+            self.state[parameter]["mean"] = parameter.detach().clone()
+        self.state[self._weights[0]]["averaged"] = torch.ones((), device=self._weights[0].device)
+
+
+def note_validation(optimizer: torch.optim.Optimizer, loss: float) -> None:
+    """Tell the optimiser how a validation went; most do not ask."""
+    if isinstance(optimizer, AveragedSgd):
+        optimizer.validated(loss)
+
+
+def mean_weights(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """By name, the weights that are validated and published in place of those of the last step; none for most."""
+    if not isinstance(optimizer, AveragedSgd) or not optimizer.averages:
+        return {}
+    return {name: optimizer.state[p]["mean"] for name, p in model.named_parameters() if p.requires_grad}
 
 
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:

@@ -17,12 +17,12 @@ from saccade.models.translator import Translator
 from saccade.text import BpeDropout, BpeText, TextPair
 from saccade.train.allocator import memory_kept
 from saccade.train.card import card
-from saccade.train.ema import MovingAverage
+from saccade.train.ema import MovingAverage, swapped
 from saccade.train.events import Event, Finished, Prepared, SaveDue, Shrunk, Stopped, Updated, Validated
 from saccade.train.log import Log
 from saccade.train.loop import Progress, Trainer, is_better
 from saccade.train.numerics import fingerprint, numerics
-from saccade.train.optimizer import make_optimizer, named_state, restore_state
+from saccade.train.optimizer import make_optimizer, mean_weights, named_state, note_validation, restore_state
 from saccade.train.prepare import Prepared as Data
 from saccade.train.profile import Profile, profiled
 from saccade.train.ready import Job as Job
@@ -218,19 +218,25 @@ class _Run:
         self.log.note(kind="validated", update=event.update, best=event.best, **event.values)
         if event.best:
             yield from self.saver.publish(self._to_publish())
+        note_validation(self.optimizer, event.values["loss"])
         yield event
         self.window.restart()
 
     def _to_publish(self) -> dict[str, Tensor]:
         """The weights that were validated."""
-        return checkpoint.model_tensors(self.model) | ({} if self.average is None else self.average.tensors())
+        return checkpoint.model_tensors(self.model) | self._in_place()
+
+    def _in_place(self) -> dict[str, Tensor]:
+        """Means that are validated and published in place of the weights of the last update; often none."""
+        return mean_weights(self.optimizer, self.model) if self.average is None else self.average.tensors()
 
     def _numerics(self) -> AbstractContextManager[None]:
         return numerics(self.job.train.precision, self.device, deterministic=self.job.train.deterministic)
 
     def _validate(self) -> dict[str, float]:
         self.model.eval()
-        averaged = nullcontext() if self.average is None else self.average.swapped(self.model)
+        means = self._in_place()
+        averaged = swapped(self.model, means) if means else nullcontext()
         with averaged, self._numerics():
             at_once = min(self.job.train.planned_tokens, self.progress.fits or AT_ONCE, AT_ONCE)
             values = validation_loss(self.model, self.data.valid, at_once, self.job.train.precision, self.device)

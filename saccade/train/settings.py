@@ -78,6 +78,11 @@ class TrainConfig(Section):
                 f"ema is {self.ema} and average {self.average}: the mean of checkpoints and the moving average are two "
                 "ways to the same; choose one"
             )
+        if self.optimizer.kind == "nt-asgd" and (self.ema is not None or self.average):
+            raise ValueError(
+                f"optimizer.kind is nt-asgd, which validates and publishes a mean of its own; ema is {self.ema} and "
+                f"average {self.average}: leave them out"
+            )
         return self
 
     @property

@@ -50,7 +50,8 @@ OPTIMIZERS: dict[str, AdamConfig | SgdConfig] = {
 }
 OTHERS = OtherWeights(rate=0.03, betas=(0.7, 0.9), epsilon=1e-4, decay=0.1)
 MUON = MuonConfig(rate=0.1, momentum=0.8, decay=0.2, steps=4, others=OTHERS)
-ALL: dict[str, OptimizerConfig] = OPTIMIZERS | {
+ALL: dict[str, OptimizerConfig] = {
+    **OPTIMIZERS,
     "muon": MUON,
     "muon, plain": MUON.model_copy(update={"nesterov": False, "adjust": "match-rms-adamw"}),
 }

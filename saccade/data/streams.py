@@ -1,0 +1,198 @@
+"""One long text → what language models read: streams in chunks that follow one another, or windows by themselves.
+
+A token's neighbour before it is always given: the text is shifted by one place behind END, as if a line had ended
+before it. So every token is predicted exactly once, however the text is cut, and nothing of it is dropped.
+Shapes: B streams, T tokens of a chunk.
+"""
+
+import math
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from saccade.data.batching import BEGINNING, Cursor, EpochPlan, jobs, prefetch
+from saccade.errors import UsageError
+from saccade.types import END, PAD, Batch, Tokens
+
+Text = NDArray[np.integer[Any]]  # one row of token ids; it may lie on the disk
+Edges = NDArray[np.int64]
+
+SHORT_SHARE, SPREAD, SHORTEST = 0.05, 5.0, 5  # of varied chunks, as in Merity et al. (2018)
+LENGTHS, ORDER = 2, 3
+"""What random numbers are for: they are keyed by it, beside seed and epoch."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The next tokens of every stream."""
+
+    batch: Batch
+    """Row b is stream b: `source` is what is read, `target` what follows each token of it."""
+    begins: bool
+    """The streams begin here: there is nothing to carry over."""
+    rate: float = 1.0
+    """What the learning rate is multiplied with: a varied chunk's length against the usual one."""
+    tokens: int = 0
+
+    def to(self, device: torch.device) -> "Chunk":
+        return Chunk(self.batch.to(device), self.begins, self.rate, self.tokens)
+
+
+class Streams:
+    """A text cut into B streams, read side by side, `steps` tokens at a time: chunk k + 1 goes on where k ended.
+
+    The streams are as long as each other but for one token. With `varied` a chunk's length is drawn anew (Merity et al.
+    2018): around `steps`, or with a chance of 1 in 20 around half of it, so that chunks do not always end at the same
+    tokens. Where chunks begin is a pure function of (seed, epoch): whoever knows the cursor goes on the same.
+    """
+
+    def __init__(self, text: Text, streams: int, steps: int, *, varied: bool = False, seed: int = 0) -> None:
+        if streams < 1 or steps < 1:
+            raise UsageError(f"streams and steps must be at least 1; they are {streams} and {steps}.")
+        if len(text) < streams:
+            raise UsageError(f"the text has {len(text):,} tokens, fewer than the {streams:,} streams asked for.")
+        self.text, self.steps, self.varied, self.seed = text, steps, varied, seed
+        self._cuts = np.arange(streams + 1, dtype=np.int64) * len(text) // streams
+
+    def edges(self, epoch: int) -> Edges:
+        """Where the chunks of an epoch begin in their stream, and where the last ends."""
+        lengths = np.diff(self._cuts)
+        shortest, longest = int(lengths.min()), int(lengths.max())
+        begins = np.arange(0, shortest, self.steps, dtype=np.int64)
+        if self.varied:
+            begins = self._varied_begins(epoch, shortest)
+        return np.append(begins, longest)  # a stream that has one token more has it in the last chunk
+
+    def _varied_begins(self, epoch: int, shortest: int) -> Edges:
+        count = 16 + 2 * shortest // self.steps
+        while True:
+            ends = varied_lengths(self.steps, self.seed, epoch, count).cumsum()
+            if ends[-1] >= shortest:  # else the same ones and more
+                return np.concatenate([[0], ends[ends < shortest]])
+            count *= 2
+
+    def chunks(self, cursor: Cursor = BEGINNING, *, rank: int = 0, world: int = 1) -> Iterator[tuple[Cursor, Chunk]]:
+        """Chunks from the cursor on, without end, each with the position behind it.
+
+        Of `world` equal shares of the streams, those of `rank`.
+        """
+        rows = self._rows(rank, world)
+        epoch, k = cursor.epoch, cursor.batch
+        edges = self.edges(epoch)
+        if not 0 <= k < len(edges) - 1:
+            raise UsageError(
+                f"the position is chunk {k:,} of epoch {epoch}, which has {len(edges) - 1:,} chunks: "
+                "the text, the streams or the steps are not those the position was taken with."
+            )
+        while True:
+            chunk = self._chunk(rows, int(edges[k]), int(edges[k + 1]))
+            k += 1
+            if k == len(edges) - 1:
+                epoch, k = epoch + 1, 0
+                edges = self.edges(epoch)
+            yield Cursor(epoch, k), chunk
+
+    def once(self) -> Iterator[Chunk]:
+        """The whole text, from its beginning to its end: for validation."""
+        edges = self.edges(0).tolist()
+        rows = self._rows(0, 1)
+        return (self._chunk(rows, begin, end) for begin, end in pairwise(edges))
+
+    def _rows(self, rank: int, world: int) -> range:
+        streams = len(self._cuts) - 1
+        if not 0 <= rank < world or streams % world:
+            raise UsageError(
+                f"rank must be between 0 and world - 1, and world must divide the streams; rank is {rank}, world is "
+                f"{world} and there are {streams} streams."
+            )
+        return range(rank * streams // world, (rank + 1) * streams // world)
+
+    def _chunk(self, rows: range, begin: int, end: int) -> Chunk:
+        bounds = [(self._cuts[b] + begin, min(self._cuts[b] + end, self._cuts[b + 1])) for b in rows]
+        pairs = [shifted(self.text, int(first), int(last)) for first, last in bounds]
+        batch = Batch(Tokens.of([given for given, _ in pairs]), Tokens.of([after for _, after in pairs]))
+        rate = (end - begin) / self.steps if self.varied else 1.0
+        return Chunk(batch, begin == 0, rate, sum(len(after) for _, after in pairs))
+
+
+class Windows:
+    """A text cut into windows of `length` tokens, which know nothing of each other: what a Transformer is trained on.
+
+    Each epoch has its own order, a pure function of (seed, epoch). With `context` a window also reads so many tokens
+    before its own, which are not predicted again (their target is PAD): for evaluation, where the first tokens of a
+    window would else be predicted from nearly nothing.
+    """
+
+    def __init__(self, text: Text, length: int, windows: int, *, seed: int = 0, context: int = 0) -> None:
+        """`windows` of them are one batch."""
+        if length < 1 or windows < 1 or context < 0:
+            raise UsageError(
+                f"length and windows must be at least 1 and context at least 0; they are {length}, {windows} and "
+                f"{context}."
+            )
+        if not len(text):
+            raise UsageError("the text has no tokens.")
+        self.text, self.length, self.windows, self.seed, self.context = text, length, windows, seed, context
+
+    def epoch(self, number: int) -> EpochPlan:
+        count = -(-len(self.text) // self.length)
+        order = np.argsort(_bits(count, self.seed, number, ORDER), kind="stable")
+        return self._plan(order)
+
+    def _plan(self, order: NDArray[np.int64]) -> EpochPlan:
+        starts = np.arange(0, len(order), self.windows, dtype=np.int64)
+        ends = np.minimum(starts + self.windows, len(order))
+        widths = np.full(len(starts), min(len(self.text), self.length + self.context), dtype=np.int32)
+        return EpochPlan(order, starts, ends, widths)
+
+    def batches(
+        self, cursor: Cursor = BEGINNING, *, rank: int = 0, world: int = 1, workers: int = 0
+    ) -> Generator[tuple[Cursor, Batch], None, None]:
+        """Packed batches without end, each with the position behind it."""
+        work = jobs(self, cursor, rank=rank, world=world)
+        return prefetch(work, lambda job: (job.following, self.collate(job.rows)), workers=workers)
+
+    def once(self) -> Iterator[Batch]:
+        """The whole text, from its beginning to its end: for validation."""
+        plan = self._plan(np.arange(-(-len(self.text) // self.length)))
+        return (self.collate(plan[k]) for k in range(len(plan)))
+
+    def collate(self, rows: NDArray[np.integer[Any]]) -> Batch:
+        pairs = [self._window(int(row)) for row in rows]
+        batch = Batch(Tokens.of([given for given, _ in pairs]), Tokens.of([after for _, after in pairs]))
+        return Batch(batch.source, batch.target, tuple(rows.tolist())).packed()
+
+    def _window(self, row: int) -> tuple[Text, Text]:
+        own = row * self.length
+        begin, end = max(0, own - self.context), min(own + self.length, len(self.text))
+        given, after = shifted(self.text, begin, end)
+        return given, np.concatenate([np.full(own - begin, PAD), after[own - begin :]])
+
+
+def shifted(text: Text, begin: int, end: int) -> tuple[Text, Text]:
+    """The tokens of a stretch, and before them the same one place earlier; END stands before the text."""
+    after = np.asarray(text[begin:end], dtype=np.int64)
+    first = END if begin == 0 else int(text[begin - 1])
+    return np.concatenate([np.array([first]), after[:-1]]), after
+
+
+def varied_lengths(steps: int, seed: int, epoch: int, count: int) -> Edges:
+    """max(5, N(base, 5)) with base = steps, or half of it once in 20; of chunk i by (seed, epoch, i) alone."""
+    u = (_bits(3 * count, seed, epoch, LENGTHS).reshape(count, 3) >> np.uint64(11)) * 2.0**-53  # [0, 1)
+    base = np.where(u[:, 0] < SHORT_SHARE, max(1, steps // 2), steps)
+    normal = np.sqrt(-2 * np.log1p(-u[:, 1])) * np.cos(2 * math.pi * u[:, 2])  # Box & Muller (1958)
+    lengths: Edges = np.maximum(min(SHORTEST, steps), (base + SPREAD * normal).astype(np.int64))
+    return lengths
+
+
+def _bits(count: int, seed: int, epoch: int, purpose: int) -> NDArray[np.uint64]:
+    """Raw bits of a counter-based generator: numpy may change how it draws numbers from them, but not these."""
+    key = np.array([seed, epoch], dtype=np.uint64)
+    counter = np.array([0, 0, 0, purpose], dtype=np.uint64)
+    bits: NDArray[np.uint64] = np.random.Philox(key=key, counter=counter).random_raw(count)
+    return bits
