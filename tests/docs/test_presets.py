@@ -7,24 +7,28 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import saccade
 from saccade import config, presets
+from saccade.data.streams import Streams
 from saccade.errors import UsageError
-from saccade.models.build import build_decoder, build_translator
-from saccade.models.causal_transformer import CausalTransformer
-from saccade.models.recurrent_decoder import RecurrentDecoderConfig
+from saccade.models.build import build_language_model, build_translator
+from saccade.models.language_model import LanguageModelConfig
 from saccade.models.transformer_config import TransformerConfig
 from saccade.models.transformer_encoder import TransformerEncoder
 from saccade.models.translator import TranslatorConfig
 from saccade.recipe import Recipe, load_recipe
 from saccade.train.events import Logged, Prepared, Validated
+from saccade.train.optimizer import make_optimizer
+from saccade.train.settings import TrainConfig
 from tests.support.tiny import write_corpus
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "presets.md"
+LANGUAGE_MODELS = PAGE.parent / "mechanisms" / "language-models.md"
 _TWO_BIASES = "a second bias of every gate, as in torch"
 _OUTPUT_BIAS = "a bias of the output layer"
 BEGIN, END = "<!-- presets: made by `make settings` -->", "<!-- presets end -->"
@@ -128,9 +132,20 @@ PUBLISHED: dict[str, Published] = {
     "zaremba-small": zaremba(200, "–"),
     "zaremba-medium": zaremba(650, "20 M"),
     "zaremba-large": zaremba(1500, "66 M"),
+    "awd-lstm": Published(
+        "Merity et al. 2018",
+        (10_000, 10_000),
+        "24 M",
+        # token vectors that are the output, too, its bias; three layers with torch's two biases, as in the program
+        10_000 * (400 + 1) + lstm(1150, 400) + lstm(1150, 1150) + lstm(400, 1150) + 4 * (1150 + 1150 + 400),
+        {},
+    ),
 }  # fmt: skip
 """By hand: a preset that is missing here has a size that nobody checked."""
 every_preset = pytest.mark.parametrize("name", presets.names())
+every_language_model = pytest.mark.parametrize(
+    "name", [name for name in presets.names() if presets.tree_of(name)["task"] == "language-model"]
+)
 every_trainable = pytest.mark.parametrize("name", presets.trainable())
 
 
@@ -138,21 +153,15 @@ def built(name: str, source: int, target: int) -> nn.Module:
     """The preset's model, on whatever device is the default."""
     tree = presets.tree_of(name)
     model = tree["model"]
-    match tree["task"], model.get("decoder", {}).get("kind"):
-        case "translate", _:
+    match tree["task"]:
+        case "translate":
             return build_translator(config.parse(TranslatorConfig, model, name), source, target)
-        case "masked-language-model", _:
+        case "masked-language-model":
             return TransformerEncoder(config.parse(TransformerConfig, model["encoder"], name), source)
-        case "language-model", "transformer":
-            causal = CausalTransformer(config.parse(TransformerConfig, model["decoder"], name), target)
-            assert model["tie"] == "output"
-            causal.output.weight = causal.decoder.embed.table.weight
-            return causal
-        case "language-model", "lstm":
-            own = config.parse(RecurrentDecoderConfig, model["decoder"], name)
-            return build_decoder(own, target, own.width)
-        case task, kind:
-            raise AssertionError(f"{name}: a preset of {task}, {kind}, which no test builds")
+        case "language-model":
+            return build_language_model(config.parse(LanguageModelConfig, model, name), target)
+        case task:
+            raise AssertionError(f"{name}: a preset of {task}, which no test builds")
 
 
 def parameters(name: str) -> int:
@@ -194,6 +203,12 @@ def test_one_that_waits_for_its_task_is_refused_by_recipes(name: str) -> None:
         return
     with pytest.raises(UsageError, match=rf"preset is '{name}', which waits for its task, [a-z-]+: recipes have"):
         load_recipe(name, data)
+
+
+@every_preset
+def test_what_it_says_of_training_is_known_to_recipes(name: str) -> None:
+    """Of those, too, that no recipe can name yet."""
+    config.parse(TrainConfig, presets.tree_of(name).get("train", {}), name)
 
 
 # ---- that they train
@@ -246,6 +261,29 @@ def test_a_run_is_resumed_by_a_recipe_that_names_its_preset(tmp_path: Path) -> N
     assert by_folder.model == recipe.model
 
 
+@every_language_model
+def test_a_language_model_learns_from_a_chunk(name: str) -> None:
+    """Until there is the task: shrunk, a step of its optimiser moves every weight to somewhere finite."""
+    tree = presets.tree_of(name)
+    decoder = tree["model"]["decoder"]
+    factor = 32 if decoder["kind"] == "transformer" else 50
+    wide = ("width", "last_width", "embedding", "feedforward")
+    sizes = {key: decoder[key] // factor for key in wide if key in decoder}
+    own = tree["model"] | {"decoder": decoder | sizes | {"layers": min(decoder["layers"], 3)}}
+    torch.manual_seed(0)
+    model = build_language_model(config.parse(LanguageModelConfig, own, name), 30)
+    _, chunk = next(Streams(np.arange(400) % 26 + 4, 4, 50).chunks())
+    before = [weight.detach().clone() for weight in model.parameters()]
+    optimizer = make_optimizer(config.parse(TrainConfig, tree.get("train", {}), name).optimizer, model)
+    loss = model.train().loss(chunk.batch)
+    assert set(loss.extra) == ({"activation", "change"} if name == "awd-lstm" else set())
+    torch.autograd.backward(loss.total / chunk.tokens)
+    optimizer.step()
+    for (weight, after), old in zip(model.named_parameters(), before, strict=True):
+        assert after.isfinite().all(), weight
+        assert not torch.equal(after, old), weight
+
+
 @every_trainable
 def test_what_its_paper_says_reaches_the_recipe(name: str) -> None:
     """Every value of the preset stands in the resolved recipe, which tells nothing of it."""
@@ -266,7 +304,7 @@ def table() -> str:
         beyond = "; ".join(f"{what}: {count:+,}".replace("-", "−") for what, count in published.beyond.items())
         link = f"[`{name}`](../saccade/presets/{name}.yaml)"
         here, exactly = f"{parameters(name):,}", f"{published.exactly:,}"
-        cells = (link, published.paper, words, here, published.said, exactly, beyond)
+        cells = (link, published.paper, words, here, published.said, exactly, beyond or "nothing")
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
@@ -288,6 +326,22 @@ def test_the_page_says_which_presets_wait() -> None:
     waiting = PAGE.read_text(encoding="utf-8").partition("## Waiting for their task")[2].partition("\n## ")[0]
     for name in presets.names():
         assert (f"`{name}`" in waiting) == (name not in presets.trainable()), name
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [
+        ("awd-lstm", "decoder:  # AWD-LSTM for the Penn Treebank"),
+        ("awd-lstm", "train:\n  optimizer: {kind: nt-asgd"),
+        ("zaremba-medium", "decoder: {kind: lstm, layers: 2, width: 650"),
+    ],
+)
+def test_the_page_on_language_models_shows_what_the_preset_has(name: str, begins: str) -> None:
+    text, preset = LANGUAGE_MODELS.read_text(encoding="utf-8"), presets.tree_of(name)
+    assert text.count(f"```text\n{begins}") == 1
+    shown = begins + text.partition(f"```text\n{begins}")[2].partition("```")[0]
+    whole = preset["model"] | {"train": preset.get("train")}
+    assert config.flatten(config.parse_yaml(shown, "the page")).items() <= config.flatten(whole).items()
 
 
 if __name__ == "__main__":
