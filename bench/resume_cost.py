@@ -33,7 +33,7 @@ def generated(rows: int, seed: int) -> Store:
         values[offsets[1:] - 1] = END
         return Ragged(values, offsets)
 
-    return Store(Path("generated"), side(), side(), None, {"max_length": 60})
+    return Store(Path("generated"), side(), side(), None, None, {"max_length": 60})
 
 
 def seconds_to_first_batch(store: Store, batch_tokens: int, cursor: Cursor) -> float:

@@ -67,7 +67,11 @@ class Model:
     def translate(
         self, lines: str | list[str] | tuple[str, ...], *, beam: int | None = None, n_best: int | None = None
     ) -> Translation | list[Translation]:
-        """A line → its translation; a list of lines → a list."""
+        """A line → its translation; a list of lines → a list.
+
+        A model that reads dependency trees wants each line with its parse, here and everywhere: the text, a tab, and
+        for each word the place of its head, 0 for the root.
+        """
         decode = self.decoding(beam=beam, n_best=n_best)
         if isinstance(lines, str):
             return self.engine.translate([lines], decode)[0]
@@ -105,7 +109,8 @@ class Model:
     def explain(self, line: str, target: str | None = None) -> Trace:
         """Every attention weight while `target` (or, where none is given, the model's own output) is written."""
         text = self.engine.text
-        source_ids = text.source.encode(line)[: self.engine.max_source]
+        (source,) = self.engine.read([line])
+        source_ids = source.ids[:-1]
         if target is None:
             target_ids = list(self.engine.translate([line], self.decode)[0].hypotheses[0].tokens)
         else:
@@ -116,7 +121,8 @@ class Model:
             target_ids,
             source_pieces=[*text.source.pieces(source_ids), "</s>"],
             target_pieces=[*text.target.pieces(target_ids), "</s>"],
-            title=f"{line} → {text.target.decode(target_ids)}",
+            title=f"{source.text} → {text.target.decode(target_ids)}",
+            parse=source.parse,
         )
 
 

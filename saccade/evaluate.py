@@ -13,7 +13,7 @@ from saccade.metrics.score import Score
 from saccade.metrics.text import bleu, chrf, exact_match
 from saccade.models.translator import Translator
 from saccade.text import TextPair
-from saccade.translate import CHARACTERS_PER_TOKEN, Engine, Translation
+from saccade.translate import Engine, Source, Translation, as_tokens
 from saccade.types import END, Batch, Tokens
 
 MetricName = Literal["bleu", "chrf", "exact_match"]
@@ -82,7 +82,7 @@ class Scored:
         return float(torch.tensor(-self.log_probability / len(self.token_log_probabilities)).exp())
 
 
-Encoded = tuple[list[int], list[int]]
+Encoded = tuple[Source, list[int]]
 
 
 @torch.inference_mode()
@@ -90,7 +90,7 @@ def score(engine: Engine, sources: Sequence[str], targets: Sequence[str], batch_
     """The probability of each target given its source, in order. Sources are read as far as `translate` reads them."""
     for rows in _batches(_encoded(engine, sources, targets), batch_tokens):
         gold = [target for _, target in rows]
-        batch = Batch(Tokens.of([source for source, _ in rows]), Tokens.of(gold)).to(engine.device)
+        batch = Batch(as_tokens([source for source, _ in rows]), Tokens.of(gold)).to(engine.device)
         for ids, values in zip(gold, _log_probabilities(engine, batch).tolist(), strict=True):
             own = tuple(values[: len(ids)])
             yield Scored(sum(own), own, tuple(engine.text.target.pieces(ids)))
@@ -110,13 +110,12 @@ def _log_probabilities(engine: Engine, batch: Batch) -> Tensor:
 
 
 def _encoded(engine: Engine, sources: Sequence[str], targets: Sequence[str], chunk: int = 256) -> Iterator[Encoded]:
-    longest = engine.max_source * CHARACTERS_PER_TOKEN
     for begin in range(0, len(sources), chunk):
         some = slice(begin, begin + chunk)
-        read = engine.text.source.encode_batch([line[:longest] for line in sources[some]])
+        read = engine.read(sources[some], first=begin + 1)
         gold = engine.text.target.encode_batch(list(targets[some]))
         for source, target in zip(read, gold, strict=True):
-            yield [*source[: engine.max_source], END], [*target, END]
+            yield source, [*target, END]
 
 
 def _batches(pairs: Iterable[Encoded], batch_tokens: int) -> Iterator[list[Encoded]]:
@@ -124,10 +123,10 @@ def _batches(pairs: Iterable[Encoded], batch_tokens: int) -> Iterator[list[Encod
     batch: list[Encoded] = []
     longest = 0
     for source, target in pairs:
-        length = max(longest, len(source), len(target))
+        length = max(longest, len(source.ids), len(target))
         if batch and (len(batch) + 1) * length > batch_tokens:
             yield batch
-            batch, length = [], max(len(source), len(target))
+            batch, length = [], max(len(source.ids), len(target))
         batch.append((source, target))
         longest = length
     if batch:

@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
 from saccade import config, presets
 from saccade.config import Section
+from saccade.data.files import FilesData
 from saccade.data.splits import DataConfig
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import UsageError
@@ -65,6 +66,23 @@ class Recipe(Section):
                 "model.decoder.attention.pointer copies source tokens into the target, which needs one vocabulary for "
                 "both sides: set text.shared to true"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _parsed_where_a_parse_is_read(self) -> "Recipe":
+        if not self.model.encoder.reads_parse:
+            return self
+        if not isinstance(self.data, FilesData):
+            raise ValueError(
+                f"model.encoder.positions is tree, which reads a dependency parse of every source; data.kind is "
+                f"{self.data.kind}, which has none: use files with heads, or other positions"
+            )
+        for name, split in (("train", self.data.train), ("valid", self.data.valid), ("test", self.data.test)):
+            if split is not None and not split.has_heads:
+                raise ValueError(
+                    f"model.encoder.positions is tree, which reads a dependency parse of every source, but data.{name} "
+                    "has none: name a file of heads (`heads`, `heads_column` or `heads_field`), or use other positions"
+                )
         return self
 
     def job(self, base: Path) -> Job:

@@ -68,11 +68,38 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class Parse:
+    """The dependency trees of a batch of sentences, laid out as their tokens; 0 on padding.
+
+    Places are counted within the sentence. A token that is no part of a word, as END and PAD, is a word by itself and a
+    root.
+    """
+
+    words: Tensor
+    """Of each token, the place of the first token of its word, from 0: what names the word."""
+    heads: Tensor
+    """Of each token, the first token of the word that its own word depends on, counted from 1; 0 for a root."""
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Parse":
+        return Parse(change(self.words), change(self.heads))
+
+    @staticmethod
+    def of(rows: Sequence[np.ndarray[Any, Any]], longest: int) -> "Parse":
+        """Padded; each row is (tokens, 2): word and head of each token."""
+        both = np.zeros((len(rows), longest, 2), dtype=np.int64)
+        for b, row in enumerate(rows):
+            both[b, : len(row)] = row
+        return Parse(*torch.from_numpy(both).unbind(-1))
+
+
+@dataclass(frozen=True)
 class Tokens:
     """A batch of token sequences: ids as the layout says, (B, T) filled up with PAD or (N,), and where they end."""
 
     ids: Tensor
     layout: Layout
+    parse: Parse | None = None
+    """Of a source that was read with its dependency trees, for encoders that look at them."""
 
     @property
     def count(self) -> Tensor:
@@ -80,34 +107,40 @@ class Tokens:
         return self.layout.lengths_B.sum()
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Tokens":
-        return Tokens(change(self.ids), self.layout.map(change))
+        return Tokens(change(self.ids), self.layout.map(change), None if self.parse is None else self.parse.map(change))
 
     def to(self, device: torch.device) -> "Tokens":
         return self.map(lambda x: x.to(device, non_blocking=True))
 
     @staticmethod
-    def of(rows: Sequence[Sequence[int] | np.ndarray[Any, Any]]) -> "Tokens":
-        """Padded."""
+    def of(
+        rows: Sequence[Sequence[int] | np.ndarray[Any, Any]], parses: Sequence[np.ndarray[Any, Any]] | None = None
+    ) -> "Tokens":
+        """Padded; with trees as `Parse.of` takes them."""
         longest = max((len(row) for row in rows), default=0)
         ids = np.full((len(rows), longest), PAD, dtype=np.int64)
         for b, row in enumerate(rows):
             ids[b, : len(row)] = row
-        return Tokens(torch.from_numpy(ids), Layout.padded([len(row) for row in rows], longest))
+        parse = None if parses is None else Parse.of(parses, longest)
+        return Tokens(torch.from_numpy(ids), Layout.padded([len(row) for row in rows], longest), parse)
 
     def packed(self) -> "Tokens":
         """The same tokens without padding."""
         if self.layout.slots_N is not None:
             return self
         layout = self.layout.packed()
-        assert layout.slots_N is not None
-        return Tokens(self.ids.flatten()[layout.slots_N], layout)
+        slots_N = layout.slots_N
+        assert slots_N is not None
+        parse = None if self.parse is None else self.parse.map(lambda x: x.flatten()[slots_N])
+        return Tokens(self.ids.flatten()[slots_N], layout, parse)
 
     def rows(self, begin: int, end: int) -> "Tokens":
         """Some neighbouring sentences of packed tokens, as a batch of their own."""
         lengths_B = self.layout.lengths_B[begin:end]
         first = int(self.layout.lengths_B[:begin].sum())
-        ids_N = self.ids[first : first + int(lengths_B.sum())]
-        return Tokens(ids_N, Layout.padded(lengths_B).packed())
+        mine = slice(first, first + int(lengths_B.sum()))
+        parse = None if self.parse is None else self.parse.map(lambda x: x[mine])
+        return Tokens(self.ids[mine], Layout.padded(lengths_B).packed(), parse)
 
 
 @dataclass(frozen=True)

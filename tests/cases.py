@@ -4,13 +4,16 @@ An option that is missing here is an option that nobody tests; tests/contract/te
 Widths are small and unlike each other where they may be, so that a wrong one cannot pass unseen.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from saccade.config import parse, parse_yaml
+from saccade.data.parses import on_tokens
 from saccade.models.build import build_translator
 from saccade.models.encoders import EncoderConfig, RecurrentEncoder
 from saccade.models.recurrent_decoder import RecurrentDecoder
@@ -507,6 +510,28 @@ linformer, one for all layers:
 window encoder, lstm decoder:
   encoder: {kind: transformer, layers: 2, width: 6, heads: 3, pattern: {kind: window, width: 2}, positions: alibi}
   decoder: {kind: lstm, width: 5, attention: {score: general}, bridge: mean}
+tree, both:
+  encoder: {kind: transformer, layers: 2, width: 6, heads: 2, positions: tree, tree_distance: 2, relative_distance: 2}
+  decoder: {kind: transformer, layers: 1, width: 6, heads: 3}
+tree, absolute, in BERT's place:
+  encoder: {kind: transformer, layers: 1, width: 6, heads: 2, positions: tree, tree: absolute, norm_embedding: true}
+  decoder: {kind: transformer, layers: 1, width: 6, heads: 2, norm: post}
+  tie: all
+tree, absolute, window:
+  encoder:
+    {kind: transformer, layers: 2, width: 6, heads: 3, positions: tree, tree: absolute, norm: post,
+     pattern: {kind: window, width: 2}}
+  decoder: {kind: gru, width: 5, attention: {score: additive}, bridge: mean}
+tree, relative, keys alone, odd width:
+  encoder:
+    {kind: transformer, layers: 2, width: 9, heads: 3, positions: tree, tree: relative, tree_distance: 3,
+     relative_values: false, norm: post}
+  decoder: {kind: transformer, layers: 1, width: 6, heads: 3, positions: rotary}
+tree, relative, for each head:
+  encoder:
+    {kind: transformer, layers: 1, width: 6, heads: 2, positions: tree, tree: relative, tree_distance: 1,
+     relative_distance: 3, relative_per_head: true}
+  decoder: {kind: lstm, width: 5, attention: {score: general, pointer: true}, bridge: mean}
 """
 
 
@@ -531,8 +556,11 @@ class TranslatorCase:
         return model.eval()
 
     def batch(self, seed: int = 0) -> Batch:
-        source, target = self.vocabularies
-        return Batch(tokens(SOURCE_LENGTHS, source, seed), tokens(TARGET_LENGTHS, target, seed + 1))
+        return Batch(self.sources(SOURCE_LENGTHS, seed), tokens(TARGET_LENGTHS, self.vocabularies[1], seed + 1))
+
+    def sources(self, lengths: tuple[int, ...] | list[int], seed: int = 0) -> Tokens:
+        """Sentences that its encoder can read: with dependency trees where it looks at them."""
+        return tokens(lengths, self.vocabularies[0], seed, parsed=self.config.encoder.reads_parse)
 
 
 @dataclass(frozen=True)
@@ -560,11 +588,39 @@ class DecoderCase:
         return model.decoder, encoded, Batch(batch.source, target).decoder_input.ids
 
 
-def tokens(lengths: tuple[int, ...] | list[int], vocabulary: int, seed: int = 0) -> Tokens:
-    """Random sentences that end in END; no special token inside."""
+def tokens(lengths: tuple[int, ...] | list[int], vocabulary: int, seed: int = 0, *, parsed: bool = False) -> Tokens:
+    """Random sentences that end in END; no special token inside. `parsed`: with random trees over random words."""
     generator = torch.Generator().manual_seed(seed)
     rows = [[*torch.randint(4, vocabulary, (length - 1,), generator=generator).tolist(), END] for length in lengths]
-    return Tokens.of(rows)
+    return Tokens.of(rows, [random_parse(length, generator) for length in lengths] if parsed else None)
+
+
+def random_parse(length: int, generator: torch.Generator) -> np.ndarray[Any, Any]:
+    """Of so many tokens, END included: some neighbours are pieces of one word, and the words hang on each other."""
+    begins = torch.rand(length - 1, generator=generator) < 0.7
+    words = (begins.long().cumsum(0) - begins[:1].long()).tolist()
+    count = words[-1] + 1 if words else 0
+    order = torch.randperm(count, generator=generator).tolist()
+    heads = [0] * count
+    for at in range(1, count):
+        heads[order[at]] = order[int(torch.randint(at, (), generator=generator))] + 1
+    return on_tokens(tuple(heads), words)
+
+
+def sentence(side: Tokens, b: int) -> Tokens:
+    """One sentence of a padded batch, alone."""
+    return sentences([(side, b)])
+
+
+def sentences(chosen: Sequence[tuple[Tokens, int]]) -> Tokens:
+    """Some sentences of padded batches as a batch of their own, no longer than the longest of them."""
+    rows, parses = [], []
+    for side, b in chosen:
+        length = int(side.layout.lengths_B[b])
+        rows.append(side.ids[b, :length].tolist())
+        if side.parse is not None:
+            parses.append(torch.stack([side.parse.words[b, :length], side.parse.heads[b, :length]], dim=1).numpy())
+    return Tokens.of(rows, parses or None)
 
 
 def whole(ids_BT: Tensor) -> Tokens:

@@ -60,6 +60,11 @@ def _told(name: str, split: "SplitReport") -> list[str]:
     lines = [f"{name}: {' '.join(split.counts.sentences())}"]
     if split.counts.kept:
         lines += [f"  source: {_lengths(split.source)}", f"  target: {_lengths(split.target)}"]
+    if split.tree_depths:
+        trees = split.tree_depths
+        lines.append(
+            f"  dependency trees: {trees.mean:.1f} edges deep on average, 99 % up to {trees.p99}, deepest {trees.max}"
+        )
     if split.duplicates:
         lines.append(f"  {count(split.duplicates, 'pair')} occurred before in {name}")
     if split.seen_in_train:

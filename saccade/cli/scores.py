@@ -121,11 +121,13 @@ def _own_data(run: Path, split: SplitName, base: Path) -> tuple[Lines, Lines]:
     """The split as the recipe in the run folder has it; empty lines count, since the model is asked for them, too."""
     from saccade.checkpoint import RECIPE, RunFolder
     from saccade.data.files import Counts, FilesData, pairs
+    from saccade.data.parses import line_of
     from saccade.data.splits import has_split, split_pairs
     from saccade.recipe import load_recipe
 
     RunFolder.open(run)
-    data = load_recipe(str(run / RECIPE))[0].data
+    recipe = load_recipe(str(run / RECIPE))[0]
+    data = recipe.data
     if not has_split(data, split):
         raise UsageError(
             f"{run}: its recipe names no {split} data. Give SOURCE and REFERENCE, or --split valid for the "
@@ -139,14 +141,15 @@ def _own_data(run: Path, split: SplitName, base: Path) -> tuple[Lines, Lines]:
         assert rules is not None
         counts = Counts()
         found = list(pairs(rules, base=base, on_bad=data.on_bad, trim=data.trim, counts=counts, keep_empty=True))
-    return [pair.source for pair in found], [pair.target for pair in found]
+    parsed = recipe.model.encoder.reads_parse
+    sources = [line_of(pair.source, pair.heads if parsed else None) for pair in found]
+    return sources, [pair.target for pair in found]
 
 
 def _check_there(data: Any, split: SplitName, base: Path) -> None:
     from saccade.data.files import locate
 
-    files = getattr(data, split)
-    for name in (*(files.source or ()), *(files.target or ()), *(files.tsv or ()), *(files.jsonl or ())):
+    for name in getattr(data, split).files:
         if not locate(name, base).path.exists():
             raise UsageError(
                 f"{name}: is not in {base}. The recipe names it relative to the folder it was trained from: go there, "

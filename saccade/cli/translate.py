@@ -47,7 +47,7 @@ def translate(
     """Translate lines.
 
     From arguments, a file or stdin, to stdout or a file. One line in is one line out, in order; an empty line stays
-    empty. Bytes that are no UTF-8 are read as U+FFFD.
+    empty. Bytes that are no UTF-8 are read as U+FFFD. A model with tree positions wants lines of text, a tab and heads.
     """
     if text and source is not None:
         raise UsageError("TEXT and --input are both given; translate one of them.")
@@ -67,7 +67,7 @@ def translate(
     done = cut = endless = 0
     with output(out) as file:
         for chunk in _chunks(text, lines):
-            for translation in model.engine.translate(chunk, decode, batch_tokens):
+            for translation in model.engine.translate(chunk, decode, batch_tokens, first=done + 1):
                 write(file, done, translation)
                 done += 1
                 cut += translation.cut

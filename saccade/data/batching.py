@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from saccade.data.parses import WordsOf, on_tokens
 from saccade.data.store import Ids, Ragged, Store
 from saccade.errors import UsageError
-from saccade.types import END, Batch, Layout, Tokens
+from saccade.types import END, Batch, Layout, Parse, Tokens
 
 POOL_BATCHES = 512
 """Rows are sorted by length within a pool of about so many batches: little padding, and still a random order."""
@@ -177,28 +178,38 @@ def jobs(plan: Planned, cursor: Cursor = BEGINNING, *, rank: int = 0, world: int
 
 def collate(store: Store, rows: Rows) -> Batch:
     """The rows as one packed batch: nothing in it is padding."""
-    return Batch(_packed(store.sources, rows), _packed(store.targets, rows), tuple(rows.tolist()))
+    return Batch(_packed(store.sources, rows, store.parses), _packed(store.targets, rows), tuple(rows.tolist()))
 
 
-def _packed(side: Ragged, rows: Rows) -> Tokens:
+def _packed(side: Ragged, rows: Rows, parses: Ragged | None = None) -> Tokens:
     values, lengths = side.take(rows)
     layout = Layout.padded(torch.from_numpy(lengths)).packed()
-    return Tokens(torch.from_numpy(values.astype(np.int64)), layout)
+    parse = None
+    if parses is not None:
+        both = torch.from_numpy(parses.take(rows)[0].astype(np.int64)).view(-1, 2)
+        parse = Parse(*both.T.contiguous())
+    return Tokens(torch.from_numpy(values.astype(np.int64)), layout, parse)
 
 
-def collate_encoded(store: Store, job: Job, encode: Encode, seed: int) -> Batch:
-    """The rows encoded afresh from their text, as for BPE-dropout (Provilkov et al., 2020): the same each time."""
+def collate_encoded(store: Store, job: Job, encode: Encode, seed: int, words_of: WordsOf | None = None) -> Batch:
+    """The rows encoded afresh from their text, as for BPE-dropout (Provilkov et al., 2020): the same each time.
+
+    `words_of` is asked where the store has parses, which are laid on the new tokens.
+    """
 
     def ended(ids: list[int]) -> Ids:
         return np.array([*ids[: store.max_length], END], dtype=np.int64)
 
-    sources, targets = [], []
+    sources, targets, parses = [], [], []
     for row in job.rows.tolist():
         random = np.random.Generator(_philox(seed, job.epoch, row))
-        source, target = encode(*store.text(row), random)
+        text = store.text(row)
+        source, target = encode(*text, random)
         sources.append(ended(source))
         targets.append(ended(target))
-    return Batch(Tokens.of(sources), Tokens.of(targets), tuple(job.rows.tolist())).packed()
+        if store.parses is not None and words_of is not None:
+            parses.append(on_tokens(store.heads(row), words_of(text[0], source[: store.max_length])))
+    return Batch(Tokens.of(sources, parses or None), Tokens.of(targets), tuple(job.rows.tolist())).packed()
 
 
 def batches(
@@ -210,15 +221,18 @@ def batches(
     world: int = 1,
     workers: int = 0,
     encode: Encode | None = None,
+    words_of: WordsOf | None = None,
 ) -> Generator[tuple[Cursor, Batch], None, None]:
     """Batches without end, each with the position behind it: to start again there is to go on as if never stopped.
 
     Neither `workers` nor `world` changes which batches there are or their order. With `encode`, each row is encoded
-    from its text when its batch is made; the budget still goes by the lengths in the store.
+    from its text when its batch is made; the budget still goes by the lengths in the store. `words_of` is for the
+    parses of what is encoded so.
     """
 
     def make(job: Job) -> tuple[Cursor, Batch]:
-        made = collate(store, job.rows) if encode is None else collate_encoded(store, job, encode, plan.seed)
+        again = None if encode is None else collate_encoded(store, job, encode, plan.seed, words_of)
+        made = collate(store, job.rows) if again is None else again
         if job.following.batch % RELEASE_EVERY == 0:
             store.release()
         return job.following, made

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saccade.data.files import Counts, FilesData, Pair, Parallel, pairs
+from saccade.data.parses import depth_of
 
 FAR = 3.0
 """A pair is an outlier when one side is this many times longer than the split's typical pair would have it."""
@@ -65,6 +66,8 @@ class SplitReport:
     """Pairs whose sides' lengths do not go together."""
     outlier_places: tuple[str, ...]
     """The most extreme ones."""
+    tree_depths: Lengths | None = None
+    """Of the sources' dependency trees, edges from the root to the lowest word; None for data without a parse."""
 
 
 @dataclass(frozen=True)
@@ -115,16 +118,19 @@ class _Survey:
     def __init__(self) -> None:
         self.counts = Counts()
         self.histograms: tuple[Counter[int], ...] = (Counter(), Counter(), Counter(), Counter())
+        self.depths: Counter[int] = Counter()
         self.source_hashes, self.pair_hashes = array("Q"), array("Q")
         self.log_ratios = array("d")
         self.most: list[tuple[float, int, str]] = []
         self.least: list[tuple[float, int, str]] = []
 
     def add(self, pair: Pair) -> None:
-        source, target, place = pair
+        source, target, place, heads = pair
         lengths = (len(source), len(target), len(source.split()), len(target.split()))
         for histogram, length in zip(self.histograms, lengths, strict=True):
             histogram[length] += 1
+        if heads is not None:
+            self.depths[depth_of(heads)] += 1
         self.source_hashes.append(_hash(source))
         self.pair_hashes.append(_hash(f"{len(source)} {source}{target}"))
         ratio = math.log((lengths[0] + 5) / (lengths[1] + 5))  # + 5, so that "Ja." for "Yes, I do." is no outlier
@@ -148,6 +154,7 @@ class _Survey:
             seen_in_train=seen_in_train,
             outliers=int(is_far.sum()),
             outlier_places=tuple(far)[:EXAMPLES],
+            tree_depths=Lengths.of(self.depths) if self.depths else None,
         )
 
 

@@ -2,14 +2,13 @@
 
 import gzip
 import io
-import json
 import lzma
 import os
 import re
 import zlib
 from collections.abc import Generator, Iterator
-from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Annotated, Any, BinaryIO, Literal, NamedTuple, Self
@@ -17,17 +16,17 @@ from typing import IO, Annotated, Any, BinaryIO, Literal, NamedTuple, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from saccade.config import Section
+from saccade.data.counts import PLACES_PER_KIND, Kind, many
+from saccade.data.counts import Counts as Counts
+from saccade.data.json_rows import heads_of, read_row, string_of
+from saccade.data.parses import Heads, read_heads
 from saccade.errors import UsageError
 
 BOM = b"\xef\xbb\xbf"
-PLACES_PER_KIND = 5
 _UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what a broken gzip or xz file can raise
 
 OnBad = Literal["refuse", "repair"]
 OnLong = Literal["cut", "drop", "refuse"]
-Kind = Literal[
-    "bom", "carriage_returns", "nul", "invalid_utf8", "empty", "too_long_cut", "too_long_dropped", "bad_rows", "trimmed"
-]
 
 
 def _as_tuple(value: Any) -> Any:
@@ -37,6 +36,15 @@ def _as_tuple(value: Any) -> Any:
 Paths = Annotated[
     tuple[str, ...], Field(min_length=1), BeforeValidator(_as_tuple, json_schema_input_type=str | tuple[str, ...])
 ]
+
+
+_DESCRIBES = {  # setting → what must be given for it to say anything
+    "columns": "tsv",
+    "fields": "jsonl",
+    "heads": "source/target",
+    "heads_column": "tsv",
+    "heads_field": "jsonl",
+}
 
 
 class Parallel(Section):
@@ -54,6 +62,12 @@ class Parallel(Section):
     """A file with one JSON object a line; or a list of files."""
     fields: tuple[str, str] = ("source", "target")
     """Which fields of the `jsonl` objects are source and target."""
+    heads: Paths | None = None
+    """Beside `source`: a file with its dependency parse, a head for each word as in CoNLL-U; or a list of files."""
+    heads_column: Annotated[int, Field(ge=1)] | None = None
+    """Which column of `tsv` holds the heads of the source's words, where there are any."""
+    heads_field: str | None = None
+    """Which field of the `jsonl` objects holds the heads of the source's words, where there are any."""
 
     @model_validator(mode="after")
     def _one_layout(self) -> Self:
@@ -63,10 +77,21 @@ class Parallel(Section):
             raise ValueError(f"give either `source` and `target`, or `tsv`, or `jsonl`; {what} given.")
         if given == ["source/target"]:
             self._check_two_files()
-        for name, needs in (("columns", "tsv"), ("fields", "jsonl")):
+        for name, needs in _DESCRIBES.items():
             if needs not in given and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"`{name}` describes `{needs}`, which is not given. Remove `{name}`.")
         return self
+
+    @property
+    def has_heads(self) -> bool:
+        """Whether the source comes with a dependency parse."""
+        return any(each is not None for each in (self.heads, self.heads_column, self.heads_field))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All that it names."""
+        every = (self.source, self.target, self.heads, self.tsv, self.jsonl)
+        return tuple(name for names in every for name in names or ())
 
     def _has(self, layout: str) -> bool:
         return any(getattr(self, name) is not None for name in layout.split("/"))
@@ -77,8 +102,13 @@ class Parallel(Section):
             raise ValueError(f"`{there}` is given without `{missing}`; a split in two files needs both.")
         if len(self.source) != len(self.target):
             raise ValueError(
-                f"`source` names {_many(len(self.source), 'file')} and `target` {_many(len(self.target), 'file')}; "
+                f"`source` names {many(len(self.source), 'file')} and `target` {many(len(self.target), 'file')}; "
                 "they are read in pairs, so give as many of each."
+            )
+        if self.heads is not None and len(self.heads) != len(self.source):
+            raise ValueError(
+                f"`heads` names {many(len(self.heads), 'file')} and `source` {many(len(self.source), 'file')}; "
+                "each file of heads belongs to one of sources, so give as many of each."
             )
 
 
@@ -110,6 +140,8 @@ class Pair(NamedTuple):
     source: str
     target: str
     place: str
+    heads: Heads | None = None
+    """The dependency parse of the source, where the data have one."""
 
 
 class Line(NamedTuple):
@@ -117,66 +149,6 @@ class Line(NamedTuple):
 
     text: str
     repairs: tuple[Kind, ...] = ()
-
-
-_IN_WORDS: dict[Kind, str] = {
-    "bom": "files that began with a byte-order mark, which was removed",
-    "carriage_returns": "lines that ended in a carriage return, which was removed",
-    "nul": "pairs that hold a NUL character, which was kept",
-    "invalid_utf8": "lines that were not valid UTF-8, whose bad bytes became U+FFFD",
-    "empty": "pairs left out because a side is empty",
-    "too_long_cut": "pairs cut because a side is longer than max_length",
-    "too_long_dropped": "pairs left out because a side is longer than max_length",
-    "bad_rows": "rows left out because they could not be read",
-    "trimmed": "lines left out at the end of the longer file, where the shorter one has no partner for them",
-}
-
-
-@dataclass
-class Counts:
-    """What was read and what was done to it.
-
-    Always: lines = kept + empty + too_long_dropped + bad_rows + trimmed.
-    """
-
-    lines: int = 0
-    """Rows read; a row of two files that belong together is one."""
-    kept: int = 0
-    bom: int = 0
-    carriage_returns: int = 0
-    nul: int = 0
-    invalid_utf8: int = 0
-    empty: int = 0
-    too_long_cut: int = 0
-    too_long_dropped: int = 0
-    bad_rows: int = 0
-    trimmed: int = 0
-    places: list[str] = field(default_factory=list)
-    """The first few places of each kind, as `kind file:line`."""
-
-    def note(self, kind: Kind, place: str, *, times: int = 1) -> None:
-        before: int = getattr(self, kind)
-        setattr(self, kind, before + times)
-        if before < PLACES_PER_KIND:
-            self.places.append(f"{kind} {place}")
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def sentences(self) -> list[str]:
-        """What was done, in words: one sentence for each kind of thing that occurred."""
-        told = [f"{_many(self.lines, 'row')} read, {_many(self.kept, 'pair')} kept."]
-        for kind, words in _IN_WORDS.items():
-            count: int = getattr(self, kind)
-            if count:
-                where = [place.partition(" ")[2] for place in self.places if place.startswith(f"{kind} ")]
-                more = ", …" if count > len(where) and kind != "trimmed" else ""
-                told.append(f"{words[0].upper()}{words[1:]}: {count:,} ({', '.join(where)}{more}).")
-        return told
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 class File(NamedTuple):
@@ -280,11 +252,41 @@ class _Reader:
         with closing(raw_lines(source)) as left, closing(raw_lines(target)) as right:
             for number, (one, other) in enumerate(zip_longest(left, right), start=1):
                 if one is None or other is None:
-                    beyond = 1 + sum(1 for _ in (right if one is None else left))
-                    longer, shorter = (target, source) if one is None else (source, target)
-                    self.unequal(longer, shorter, paired=number - 1, beyond=beyond, first_is_longer=other is None)
+                    self.ended((source, target), (left, right), (one, other), number - 1)
                     return
                 yield Pair(self.text(one, number, source), self.text(other, number, target), f"{source.name}:{number}")
+
+    def with_heads(self, *names: str) -> Iterator[Pair]:
+        """Pairs of two files, source and target, with the source's parses in a third."""
+        files = tuple(locate(name, self.base) for name in names)
+        with ExitStack() as opened:
+            streams = tuple(opened.enter_context(closing(raw_lines(file))) for file in files)
+            for number, raws in enumerate(zip_longest(*streams), start=1):
+                if any(raw is None for raw in raws):
+                    self.ended(files, streams, raws, number - 1)
+                    return
+                one, other, third = (self.text(raw, number, file) for raw, file in zip(raws, files, strict=True))
+                pair = Pair(one, other, f"{files[0].name}:{number}")
+                yield from self.parsed(pair, third, f"{files[2].name}:{number}")
+
+    def ended(
+        self, files: tuple[File, ...], streams: tuple[Iterator[bytes], ...], last: tuple[Any, ...], paired: int
+    ) -> None:
+        """Some of the files have no line any more: tell of the first one that is not as long as the first of all."""
+        over = [raw is None for raw in last]
+        other = over.index(not over[0])
+        longer, shorter = (other, 0) if over[0] else (0, other)
+        beyond = 1 + sum(1 for _ in streams[longer])
+        self.unequal(files[longer], files[shorter], paired=paired, beyond=beyond, first_is_longer=longer == 0)
+
+    def parsed(self, pair: Pair, heads: str, place: str) -> Iterator[Pair]:
+        """The pair with its parse; nothing, and that counted, where it is no tree over the source's words."""
+        try:
+            found = read_heads(heads, pair.source)
+        except ValueError as error:
+            self.bad_row(place, str(error))
+            return
+        yield pair._replace(heads=found)
 
     def unequal(self, longer: File, shorter: File, *, paired: int, beyond: int, first_is_longer: bool) -> None:
         self.counts.lines += beyond
@@ -296,36 +298,48 @@ class _Reader:
         found = _first_without_partner(longer, shorter, paired=paired, beyond=beyond)
         kind = " of plausible length" if found <= paired else ""
         self.refuse(
-            f"{one.name} has {_many(lengths[one], 'line')} and {other.name} has {lengths[other]:,}: "
+            f"{one.name} has {many(lengths[one], 'line')} and {other.name} has {lengths[other]:,}: "
             f"line {found:,} of {longer.name} is the first without a partner{kind}.\n"
-            f"Nothing was written. Fix the files, or keep the first {_many(paired, 'pair')}: "
+            f"Nothing was written. Fix the files, or keep the first {many(paired, 'pair')}: "
             "--set data.trim=true when training, --trim when checking."
         )
 
-    def tsv(self, name: str, columns: tuple[int, int]) -> Iterator[Pair]:
+    def tsv(self, name: str, split: Parallel) -> Iterator[Pair]:
         file = locate(name, self.base)
-        first, second = columns[0] - 1, columns[1] - 1
+        first, second = (column - 1 for column in split.columns)
+        third = None if split.heads_column is None else split.heads_column - 1
         with closing(raw_lines(file)) as rows:
             for number, raw in enumerate(rows, start=1):
                 cells = self.text(raw, number, file).split("\t")
                 place = f"{file.name}:{number}"
                 if len(cells) <= max(first, second):
-                    need = f"data.columns asks for columns {columns[0]} and {columns[1]}"
-                    self.bad_row(place, f"the row has {_many(len(cells), 'column')}; {need}")
-                else:
+                    need = f"data.columns asks for columns {first + 1} and {second + 1}"
+                    self.bad_row(place, f"the row has {many(len(cells), 'column')}; {need}")
+                elif third is None:
                     yield Pair(cells[first], cells[second], place)
+                elif len(cells) <= third:
+                    need = f"data.heads_column asks for column {third + 1}"
+                    self.bad_row(place, f"the row has {many(len(cells), 'column')}; {need}")
+                else:
+                    yield from self.parsed(Pair(cells[first], cells[second], place), cells[third], place)
 
-    def jsonl(self, name: str, fields: tuple[str, str]) -> Iterator[Pair]:
+    def jsonl(self, name: str, split: Parallel) -> Iterator[Pair]:
         file = locate(name, self.base)
         with closing(raw_lines(file)) as rows:
             for number, raw in enumerate(rows, start=1):
                 place = f"{file.name}:{number}"
                 try:
-                    source, target = _strings(self.text(raw, number, file), fields)
+                    row = read_row(self.text(raw, number, file))
+                    source, target = (string_of(row, field, "data.fields") for field in split.fields)
+                    heads = None if split.heads_field is None else heads_of(row, split.heads_field)
                 except ValueError as error:
                     self.bad_row(place, str(error))
                     continue
-                yield Pair(self.encodable(source, place), self.encodable(target, place), place)
+                pair = Pair(self.encodable(source, place), self.encodable(target, place), place)
+                if heads is None:
+                    yield pair
+                else:
+                    yield from self.parsed(pair, heads, place)
 
     def bad_row(self, place: str, reason: str) -> None:
         self.counts.lines += 1
@@ -348,12 +362,12 @@ class _Reader:
     def rows(self, split: Parallel) -> Iterator[Iterator[Pair]]:
         """The split's files, one after the other."""
         if split.source is not None and split.target is not None:
-            for source, target in zip(split.source, split.target, strict=True):
-                yield self.two_files(source, target)
+            for number, names in enumerate(zip(split.source, split.target, strict=True)):
+                yield self.two_files(*names) if split.heads is None else self.with_heads(*names, split.heads[number])
         for name in split.tsv or ():
-            yield self.tsv(name, split.columns)
+            yield self.tsv(name, split)
         for name in split.jsonl or ():
-            yield self.jsonl(name, split.fields)
+            yield self.jsonl(name, split)
 
 
 def _first_without_partner(longer: File, shorter: File, *, paired: int, beyond: int) -> int:
@@ -366,22 +380,6 @@ def _first_without_partner(longer: File, shorter: File, *, paired: int, beyond: 
 
 def _lengths(file: File) -> Iterator[int]:
     return (len(raw.rstrip(b"\r\n")) for raw in raw_lines(file))
-
-
-def _strings(text: str, fields: tuple[str, str]) -> tuple[str, str]:
-    """The two fields of a JSON object; a ValueError says what is wrong with it."""
-    try:
-        row = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"the row is not valid JSON ({error})") from None
-    if not isinstance(row, dict):
-        raise ValueError("the row is not a JSON object")
-    for name in fields:
-        if name not in row:
-            raise ValueError(f"the object has no field {name!r}, which data.fields asks for")
-        if not isinstance(row[name], str):
-            raise ValueError(f"the field {name!r} holds {type(row[name]).__name__}, not a string")
-    return row[fields[0]], row[fields[1]]
 
 
 def pairs(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from saccade.types import PAD, Batch, Layout, Tokens
+from saccade.types import PAD, Batch, Layout, Parse, Tokens
 
 TILES = (16, 32, 64)
 """Longest lengths at which attention's kernels change; above the last, its multiples."""
@@ -55,7 +55,16 @@ def _filled(side: Tokens, rows: int, tokens: int, longest: int) -> Tokens:
     more = ends.diff(prepend=torch.zeros(1, dtype=torch.long))
     lengths_B = torch.cat([side.layout.lengths_B, more])
     ids_N = torch.cat([side.ids, side.ids.new_full((missing,), PAD)])
-    return Tokens(ids_N, Layout.padded(lengths_B, longest).packed())
+    layout = Layout.padded(lengths_B, longest).packed()
+    return Tokens(ids_N, layout, None if side.parse is None else _filled_parse(side.parse, layout))
+
+
+def _filled_parse(parse: Parse, layout: Layout) -> Parse:
+    """Each PAD is a word by itself, and a root."""
+    assert layout.slots_N is not None
+    place_N = layout.slots_N % max(1, layout.longest)
+    real = len(parse.words)
+    return Parse(torch.cat([parse.words, place_N[real:]]), torch.cat([parse.heads, torch.zeros_like(place_N[real:])]))
 
 
 def _up(count: int, *, parts: int, least: int) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saccade.data.files import Counts, OnLong, Pair
+from saccade.data.parses import Heads, WordsOf, on_tokens, write_heads
 from saccade.disk import sync_folder
 from saccade.errors import SaccadeError, UsageError
 from saccade.types import END
@@ -73,7 +74,12 @@ class Store:
     sources: Ragged
     targets: Ragged
     texts: Ragged | None
-    """Source 0, target 0, source 1, … as UTF-8, where the store was written with `keep_text`."""
+    """Source 0, target 0, source 1, … as UTF-8, where the store was written with `keep_text`.
+
+    With a parse, each source and target is followed by the heads of the source's words.
+    """
+    parses: Ragged | None
+    """Word and head of each source token (`types.Parse`), END included, where the store was written with a parse."""
     facts: dict[str, Any]
     """What `store.json` says: counts, sizes, checksums."""
 
@@ -107,6 +113,7 @@ class Store:
             _mapped(folder, "source", facts["dtype"]["source"]),
             _mapped(folder, "target", facts["dtype"]["target"]),
             _mapped(folder, "text", "uint8") if "text.bin" in facts["files"] else None,
+            _mapped(folder, "parse", facts["dtype"]["parse"]) if "parse.bin" in facts["files"] else None,
             facts,
         )
 
@@ -131,9 +138,19 @@ class Store:
 
     def text(self, i: int) -> tuple[str, str]:
         """The pair as it stood in the data."""
+        each = 2 if self.parses is None else 3
+        return self._text(each * i), self._text(each * i + 1)
+
+    def heads(self, i: int) -> Heads:
+        """The heads of the source's words, as they stood in the data."""
+        if self.parses is None:
+            raise UsageError(f"{self.folder}: was written without a parse. Prepare it again with one.")
+        return tuple(map(int, self._text(3 * i + 2).split()))
+
+    def _text(self, row: int) -> str:
         if self.texts is None:
             raise UsageError(f"{self.folder}: was written without the raw text. Prepare it again with keep_text.")
-        return self.texts[2 * i].tobytes().decode("utf-8"), self.texts[2 * i + 1].tobytes().decode("utf-8")
+        return self.texts[row].tobytes().decode("utf-8")
 
     @cached_property
     def lengths(self) -> NDArray[np.int32]:
@@ -144,7 +161,7 @@ class Store:
 
     def release(self) -> None:
         """Give back the memory of what was read so far: a large corpus is then never resident as a whole."""
-        for side in (self.sources, self.targets, self.texts):
+        for side in (self.sources, self.targets, self.texts, self.parses):
             if side is not None:
                 side.release()
 
@@ -245,9 +262,12 @@ def write_store(
     on_long: OnLong,
     counts: Counts,
     keep_text: bool = False,
+    words_of: WordsOf | None = None,
     chunk: int = 10_000,
 ) -> Store:
     """Encode the pairs and write them, holding one chunk in memory at a time.
+
+    With `words_of`, which tells the words of a source's tokens, the sources' parses are written, too; else left out.
 
     The folder appears when all of it is written, and not before; an older store there is replaced then. Pairs from a
     reader are in `counts` already; plain tuples are counted here.
@@ -260,7 +280,8 @@ def write_store(
         partial.mkdir(parents=True)
         try:
             some_pairs = _chunks(_counted(pairs, counts), chunk)
-            _write_facts(partial, _write(partial, some_pairs, (source_tokenizer, target_tokenizer), limit, keep_text))
+            tokenizers = (source_tokenizer, target_tokenizer)
+            _write_facts(partial, _write(partial, some_pairs, tokenizers, limit, keep_text, words_of))
             if folder.exists():
                 shutil.rmtree(folder)
             partial.rename(folder)
@@ -301,6 +322,7 @@ def _write(
     tokenizers: tuple[Tokenizer, Tokenizer],
     limit: _Limit,
     keep_text: bool,
+    words_of: WordsOf | None,
 ) -> dict[str, Any]:
     dtypes = [np.dtype(np.uint16 if each.size <= 1 << 16 else np.uint32) for each in tokenizers]
     rows = 0
@@ -308,6 +330,8 @@ def _write(
         source = _Column(folder, "source", dtypes[0], files)
         target = _Column(folder, "target", dtypes[1], files)
         text = _Column(folder, "text", np.dtype(np.uint8), files) if keep_text else None
+        places = np.dtype(np.uint16 if limit.max_length < 1 << 16 else np.uint32)
+        parse = None if words_of is None else _Column(folder, "parse", places, files)
         for pairs in chunks:
             encoded = [
                 tokenizers[0].encode_flat([pair.source for pair in pairs]),
@@ -319,16 +343,21 @@ def _write(
             for column, side, keep_N in zip((source, target), encoded, keep_N2.T, strict=True):
                 column.append(*_ended(*side, keep_N, column.dtype))
             if text is not None:
-                text.append(*_utf8([pairs[i] for i in kept]))
+                text.append(*_utf8([pairs[i] for i in kept], parsed=parse is not None))
+            if parse is not None and words_of is not None:
+                parse.append(*_parses(pairs, kept, *encoded[0], keep_N2[:, 0], words_of))
         if not rows:
             told = " ".join(limit.counts.sentences())
             raise UsageError(f"no usable sentence pair is left: {told} Check the files that data.train names.")
-        written = source.finish() | target.finish() | (text.finish() if text else {})
+        written = source.finish() | target.finish()
+        for more in (text, parse):
+            written |= more.finish() if more else {}
+    dtype = {"source": dtypes[0].name, "target": dtypes[1].name} | ({"parse": places.name} if words_of else {})
     return {
         "format": FORMAT,
         "pairs": rows,
         "tokens": {"source": source.end, "target": target.end},
-        "dtype": {"source": dtypes[0].name, "target": dtypes[1].name},
+        "dtype": dtype,
         "vocabulary": {"source": tokenizers[0].size, "target": tokenizers[1].size},
         "max_length": limit.max_length,
         "counts": limit.counts.to_dict(),
@@ -352,9 +381,34 @@ def _ended(
     return ended, keep_N[keep_N > 0]
 
 
-def _utf8(pairs: Iterable[Pair]) -> tuple[Ids, NDArray[np.int64]]:
-    sides = [side.encode("utf-8") for pair in pairs for side in (pair.source, pair.target)]
-    return np.frombuffer(b"".join(sides), dtype=np.uint8), np.array([len(side) for side in sides], dtype=np.int64)
+def _utf8(pairs: Iterable[Pair], *, parsed: bool) -> tuple[Ids, NDArray[np.int64]]:
+    rows = []
+    for pair in pairs:
+        rows += [pair.source.encode("utf-8"), pair.target.encode("utf-8")]
+        if parsed:
+            rows.append(write_heads(pair.heads or ()).encode())
+    return np.frombuffer(b"".join(rows), dtype=np.uint8), np.array([len(row) for row in rows], dtype=np.int64)
+
+
+def _parses(
+    pairs: Sequence[Pair],
+    kept: Sequence[int],
+    ids: Ids,
+    lengths_N: NDArray[np.int64],
+    keep_N: NDArray[np.int64],
+    words_of: WordsOf,
+) -> tuple[Ids, NDArray[np.int64]]:
+    """Word and head of each kept token and of END, two numbers a token, end to end; and how many numbers a row has."""
+    starts = np.cumsum(lengths_N) - lengths_N
+    rows = []
+    for i in kept:
+        source, _, place, heads = pairs[i]
+        if heads is None:
+            raise UsageError(f"{place}: comes without a dependency parse. Name the heads in data, see docs/data.md.")
+        words = words_of(source, ids[starts[i] : starts[i] + keep_N[i]].tolist())
+        rows.append(on_tokens(heads, words).flatten())
+    values = np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
+    return values, np.array([len(row) for row in rows], dtype=np.int64)
 
 
 def _write_facts(folder: Path, facts: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Every attention weight of one example, re-run on the readable path with the output given."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,10 +20,15 @@ def attention_trace(
     source_pieces: Sequence[str],
     target_pieces: Sequence[str],
     title: str = "",
+    parse: np.ndarray[Any, Any] | None = None,
 ) -> Trace:
-    """`source` and `target` without END, which is added to both; the row of a target token is what it was chosen by."""
+    """`source` and `target` without END, which is added to both; the row of a target token is what it was chosen by.
+
+    `parse`, for a model that reads dependency trees: word and head of each source token and of END.
+    """
     device = next(model.parameters()).device
-    batch = Batch(Tokens.of([[*source, END]]), Tokens.of([[*target, END]])).to(device)
+    read = Tokens.of([[*source, END]], None if parse is None else [parse])
+    batch = Batch(read, Tokens.of([[*target, END]])).to(device)
     watch = Watch()
     was_training = model.training
     model.eval()

@@ -31,6 +31,11 @@ class RecurrentEncoderConfig(RecurrentConfig):
     def ends_in_states(self) -> bool:
         return True
 
+    @property
+    def reads_parse(self) -> bool:
+        """No recurrent encoder looks at dependency trees."""
+        return False
+
     @model_validator(mode="after")
     def _halves(self) -> "RecurrentEncoderConfig":
         if self.bidirectional and self.width % 2:
@@ -42,7 +47,7 @@ EncoderConfig = Annotated[RecurrentEncoderConfig | TransformerConfig, Field(disc
 
 
 class RecurrentEncoder(nn.Module):
-    computes_padding, mixes_sentences = True, False
+    computes_padding, mixes_sentences, reads_parse = True, False, False
 
     def __init__(self, config: RecurrentEncoderConfig, vocabulary: int) -> None:
         super().__init__()

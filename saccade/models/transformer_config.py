@@ -13,6 +13,7 @@ from saccade.nn.linformer import Linformer
 from saccade.nn.patterns import BigBird, Pattern, Window
 from saccade.nn.positions import Alibi, NoPlaces, Relative, Rotary
 from saccade.nn.transformer import Block, Stack
+from saccade.nn.tree import RelativeStructure
 
 if TYPE_CHECKING:
     from saccade.models.encoders import EncoderConfig
@@ -84,16 +85,20 @@ class TransformerConfig(Section):
     """Between the two layers of the feed-forward part; gelu-tanh is GPT-2's approximation."""
     gated: bool = False
     """A gate in the feed-forward part (Shazeer 2020): with relu ReGLU, with gelu GEGLU, with swish SwiGLU."""
-    positions: Literal["none", "sinusoidal", "learned", "relative", "rotary", "alibi"] = "sinusoidal"
-    """How tokens know their place: by vectors added to theirs (the first two), or within self-attention."""
+    positions: Literal["none", "sinusoidal", "learned", "relative", "rotary", "alibi", "tree"] = "sinusoidal"
+    """How tokens know their place: by vectors added to theirs, within self-attention, or from a parse (tree)."""
     places: int = Field(1024, ge=1)
     """How many places `positions: learned` has; tokens beyond share the last."""
     relative_distance: int = Field(16, ge=1)
-    """Distance from which on `positions: relative` (Shaw et al. 2018) tells no difference."""
+    """Distance on the line from which on `positions: relative` (Shaw et al. 2018) and `tree` tell no difference."""
     relative_values: bool = True
     """Relative positions act on the values, too, not on the keys alone."""
     relative_per_head: bool = False
     """Relative positions have vectors for each head (Shaw's base model), not the same for all (his big one)."""
+    tree: Literal["absolute", "relative", "both"] = "both"
+    """What `positions: tree` (Wang et al. 2019; encoders) tells: depths, added to tokens; words' relations; both."""
+    tree_distance: int = Field(16, ge=1)
+    """Distance in the tree from which on relations of words are all the same."""
     rotary_pairs: Literal["interleaved", "halves"] = "interleaved"
     """Which values `positions: rotary` turns together: neighbours (Su et al. 2021), or i and i + half (LLaMA)."""
     rotary_base: float = Field(10000.0, gt=1.0)
@@ -109,7 +114,7 @@ class TransformerConfig(Section):
     def _fits(self) -> "TransformerConfig":
         if self.width % self.heads:
             raise ValueError(f"width is {self.width} and heads is {self.heads}: heads must divide the width")
-        if self.positions == "sinusoidal" and self.width % 2:
+        if (self.positions == "sinusoidal" or self.adds_depths) and self.width % 2:
             raise ValueError(f"width is {self.width}; sinusoidal positions come in pairs: make it even")
         if self.positions == "rotary" and self.width // self.heads % 2:
             raise ValueError(
@@ -122,8 +127,13 @@ class TransformerConfig(Section):
         return self
 
     def _pattern_fits(self) -> None:
-        inside = self.positions in ("relative", "rotary", "alibi")
+        inside = self.positions in ("relative", "rotary", "alibi") or self.relates_words
         match self.pattern:
+            case WindowPattern() | BigBirdPattern() if self.relates_words:
+                raise ValueError(
+                    f"positions is tree and pattern is {self.pattern.kind}, but the relations of all pairs of words "
+                    "are made at once: use the pattern full, or tree: absolute"
+                )
             case LinformerPattern() if inside:
                 raise ValueError(
                     f"positions is {self.positions} and pattern is linformer, whose keys are sums over all tokens and "
@@ -134,6 +144,19 @@ class TransformerConfig(Section):
                     "positions is relative and pattern is bigbird, for which vectors of distances would have to be "
                     "gathered for each drawn block: use rotary or alibi, or the pattern window"
                 )
+
+    @property
+    def reads_parse(self) -> bool:
+        """Whether the source has to come with its dependency trees."""
+        return self.positions == "tree"
+
+    @property
+    def adds_depths(self) -> bool:
+        return self.positions == "tree" and self.tree != "relative"
+
+    @property
+    def relates_words(self) -> bool:
+        return self.positions == "tree" and self.tree != "absolute"
 
     @property
     def ends_in_states(self) -> bool:
@@ -162,6 +185,11 @@ class TransformerConfig(Section):
                 "the decoder's pattern is linformer: its sums over all tokens would show a token what follows it. "
                 "Use full, window or bigbird"
             )
+        if self.positions == "tree":
+            raise ValueError(
+                "the decoder's positions are tree: what is still being written has no dependency parse. "
+                "Use other positions there; tree is for encoders"
+            )
 
     @property
     def inner(self) -> int:
@@ -174,7 +202,7 @@ class TransformerConfig(Section):
     @property
     def computes_padding(self) -> bool:
         """What has no kernel for packed sentences is computed on padded ones."""
-        return self.pattern.kind != "full" or self.positions in ("relative", "alibi")
+        return self.pattern.kind != "full" or self.positions in ("relative", "alibi") or self.relates_words
 
 
 def embedding_of(config: TransformerConfig, vocabulary: int) -> TokenEmbedding:
@@ -207,7 +235,16 @@ def places_of(config: TransformerConfig) -> NoPlaces:
                 values=config.relative_values,
                 per_head=config.relative_per_head,
             )
-        case "none" | "sinusoidal" | "learned":
+        case "tree" if config.relates_words:
+            return RelativeStructure(
+                config.heads,
+                head_width,
+                distance=config.relative_distance,
+                tree_distance=config.tree_distance,
+                values=config.relative_values,
+                per_head=config.relative_per_head,
+            )
+        case "none" | "sinusoidal" | "learned" | "tree":
             return NoPlaces()
 
 

@@ -5,10 +5,12 @@ Shapes: B sentences, S source tokens, N all tokens of a packed batch, D width.
 
 from torch import Tensor, nn
 
+from saccade.errors import UsageError
 from saccade.models.transformer_config import TransformerConfig, embedding_of, stack_of
 from saccade.nn import masks
 from saccade.nn.dropout import Dropout
 from saccade.nn.norms import make_norm, normed
+from saccade.nn.tree import AbsoluteStructure, between, depths
 from saccade.nn.watch import Watch
 from saccade.types import Encoded, Layout, Tokens
 
@@ -38,10 +40,22 @@ class TransformerEncoder(nn.Module):
         self.embed = embedding_of(config, vocabulary)
         self.enter = entrance_of(config)
         self.stack = stack_of(config, memory_width=None, causal=False)
+        self.reads_parse, self.relates_words = config.reads_parse, config.relates_words
+        self.structure = AbsoluteStructure(config.width) if config.adds_depths else None
 
     def forward(self, source: Tokens, watch: Watch | None = None) -> Encoded:
-        layout = source.layout
-        x = self.embed(source.ids, masks.positions(layout), layout.longest)  # (B, S, D) or (N, D)
+        layout, parse = source.layout, source.parse
+        if self.reads_parse and parse is None:
+            raise UsageError(
+                "the encoder's positions are tree: its source must come with dependency trees (Tokens.parse)."
+            )
+        place = masks.positions(layout)
+        added = between_BSS = None
+        if self.structure is not None and parse is not None:
+            added = self.structure(place, masks.pack(depths(parse, layout), layout))
+        if self.relates_words and parse is not None:
+            between_BSS = between(parse, layout)
+        x = self.embed(source.ids, place, layout.longest, added=added)  # (B, S, D) or (N, D)
         if self.enter is not None:
             x = self.enter(x, layout)
-        return Encoded(self.stack(x, layout, watch=watch), layout)
+        return Encoded(self.stack(x, layout, watch=watch, between_BTT=between_BSS), layout)

@@ -107,6 +107,11 @@ class Translator(nn.Module):
         """Whether a sentence's numbers depend, in training, on the others of its batch."""
         return self.encoder.mixes_sentences or self.decoder.mixes_sentences
 
+    @property
+    def reads_parse(self) -> bool:
+        """Whether a source has to come with its dependency trees."""
+        return self.encoder.reads_parse
+
     def forward(self, batch: Batch, watch: Watch | None = None) -> Tensor:
         """Logits (…, V) of every target token, laid out as the target."""
         logits: Tensor = self.decoder(batch.decoder_input, self.encode(batch.source, watch), watch)

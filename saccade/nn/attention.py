@@ -18,21 +18,33 @@ from saccade.types import Layout
 
 
 def weigh(
-    q_BTHK: Tensor, k_BSHK: Tensor, v_BSHK: Tensor, may_look: Tensor | None, places: NoPlaces, distance: Tensor | None
+    q_BTHK: Tensor,
+    k_BSHK: Tensor,
+    v_BSHK: Tensor,
+    may_look: Tensor | None,
+    places: NoPlaces,
+    distance: Tensor | None,
+    between_BTS: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Scaled dot-product attention (Vaswani et al. 2017, equation 1) of each head: (B, T, H, K), (B, H, T, S)."""
     q_BHTK, k_BHSK, v_BHSK = (x.transpose(1, 2) for x in (q_BTHK, k_BSHK, v_BSHK))
-    mixed_BHTK, weights_BHTS = _weigh(q_BHTK, k_BHSK, v_BHSK, may_look, places, distance)
+    mixed_BHTK, weights_BHTS = _weigh(q_BHTK, k_BHSK, v_BHSK, may_look, places, distance, between_BTS)
     return mixed_BHTK.transpose(1, 2), weights_BHTS
 
 
 def _weigh(
-    q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, may_look: Tensor | None, places: NoPlaces, distance: Tensor | None
+    q_BHTK: Tensor,
+    k_BHSK: Tensor,
+    v_BHSK: Tensor,
+    may_look: Tensor | None,
+    places: NoPlaces,
+    distance: Tensor | None,
+    between_BTS: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     scores_BHTS = q_BHTK @ k_BHSK.mT * q_BHTK.shape[-1] ** -0.5
-    bias = None if distance is None else places.bias(q_BHTK, distance)
+    bias = None if distance is None else places.bias(q_BHTK, distance, between_BTS)
     mixed_BHTK, weights_BHTS = attend(scores_BHTS if bias is None else scores_BHTS + bias, v_BHSK, may_look)
-    more = None if distance is None else places.of_values(weights_BHTS, distance)
+    more = None if distance is None else places.of_values(weights_BHTS, distance, between_BTS)
     return mixed_BHTK if more is None else mixed_BHTK + more.to(mixed_BHTK.dtype), weights_BHTS
 
 
@@ -80,8 +92,17 @@ class SelfAttention(nn.Module):
         """(…, D) -> (…, 3, H, K): queries, keys, values."""
         return self.heads.split(self.of_input(x), 3)
 
-    def look(self, qkv: Tensor, layout: Layout, *, causal: bool, watch: Watch | None = None, kind: str = "") -> Tensor:
-        """What each token sees of each head's values (…, H, K)."""
+    def look(
+        self,
+        qkv: Tensor,
+        layout: Layout,
+        *,
+        causal: bool,
+        watch: Watch | None = None,
+        kind: str = "",
+        between_BTT: Tensor | None = None,
+    ) -> Tensor:
+        """What each token sees of each head's values (…, H, K); `between_BTT` is for places in a dependency tree."""
         if self.places.turns:
             qkv = self.places.turn(qkv, masks.positions(layout))
         patterned = self.pattern is not None and not self.pattern.sees_all_of(layout.longest)
@@ -100,8 +121,9 @@ class SelfAttention(nn.Module):
         may_look = self._may_look(layout, place, causal=causal, patterned=patterned)
         if watch is None:
             q_BHTK, k_BHTK, v_BHTK = (x.transpose(1, 2) for x in (q, k, v))
-            return masks.pack(self._mix(q_BHTK, k_BHTK, v_BHTK, may_look, distance_TT).transpose(1, 2), layout)
-        mixed_BTHK, weights_BHTT = weigh(q, k, v, may_look, self.places, distance_TT)
+            mixed_BHTK = self._mix(q_BHTK, k_BHTK, v_BHTK, may_look, distance_TT, between_BTT)
+            return masks.pack(mixed_BHTK.transpose(1, 2), layout)
+        mixed_BTHK, weights_BHTT = weigh(q, k, v, may_look, self.places, distance_TT, between_BTT)
         watch.saw_attention(kind, weights_BHTT)
         return masks.pack(mixed_BTHK, layout)
 
@@ -127,11 +149,17 @@ class SelfAttention(nn.Module):
         return may_look
 
     def _mix(
-        self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, may_look: Tensor | None, distance: Tensor | None
+        self,
+        q_BHTK: Tensor,
+        k_BHSK: Tensor,
+        v_BHSK: Tensor,
+        may_look: Tensor | None,
+        distance: Tensor | None,
+        between_BTS: Tensor | None = None,
     ) -> Tensor:
         if self.places.acts_on_values:  # the weights themselves are needed
-            return _weigh(q_BHTK, k_BHSK, v_BHSK, may_look, self.places, distance)[0]
-        bias = None if distance is None else self.places.bias(q_BHTK, distance)
+            return _weigh(q_BHTK, k_BHSK, v_BHSK, may_look, self.places, distance, between_BTS)[0]
+        bias = None if distance is None else self.places.bias(q_BHTK, distance, between_BTS)
         return kernels.biased(q_BHTK, k_BHSK, v_BHSK, may_look, bias)
 
     def _look_at_slots(

@@ -67,13 +67,16 @@ class TokenEmbedding(nn.Module):
         self.dropout = Dropout(dropout)
         self.word_dropout = Dropout(word_dropout)
 
-    def forward(self, ids: Tensor, place: Tensor, places: int | None = None) -> Tensor:
-        """`place` is broadcast against `ids`; all of them are below `places`, where that is known on the host."""
+    def forward(self, ids: Tensor, place: Tensor, places: int | None = None, *, added: Tensor | None = None) -> Tensor:
+        """`place` is broadcast against `ids`; all of them are below `places`, where that is known on the host.
+
+        `added`: vectors of positions that were made elsewhere.
+        """
         table_VD = self.table.weight
         if self.word_dropout.acts:
             table_VD = table_VD * self.word_dropout(table_VD.new_ones(len(table_VD), 1))
         if self.positions is None:
-            return kernels.embed(ids, table_VD, None, None, self.scale, self.dropout)
+            return kernels.embed(ids, table_VD, None, added, self.scale, self.dropout)
         if places is None or place.numel() <= places:
             return kernels.embed(ids, table_VD, None, self.positions(place), self.scale, self.dropout)
         each = self.positions(torch.arange(places, device=ids.device))  # once a place, not once a token

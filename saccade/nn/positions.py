@@ -3,7 +3,8 @@
 What is added to token vectors instead (sinusoids, learned vectors) stands in nn/embedding.py. Cross-attention has none
 of these: a place in the target and a place in the source are not on one line.
 Shapes: B sentences, H heads, T queries, S keys, K head width, R vectors of clipped distances.
-`distance` is the key's place minus the query's, broadcast to (B, H, T, S).
+`distance` is the key's place minus the query's, broadcast to (B, H, T, S); `between_BTS` how the two stand to each
+other in a dependency tree, where there is one (nn/tree.py).
 """
 
 from typing import Literal
@@ -27,11 +28,11 @@ class NoPlaces(nn.Module):
         """(…, 3, H, K) and the place (…) of each token: what the scores are taken of."""
         return qkv
 
-    def bias(self, q_BHTK: Tensor, distance: Tensor) -> Tensor | None:
+    def bias(self, q_BHTK: Tensor, distance: Tensor, between_BTS: Tensor | None = None) -> Tensor | None:
         """What is added to q·k/√K, broadcast to (B, H, T, S)."""
         return None
 
-    def of_values(self, weights_BHTS: Tensor, distance: Tensor) -> Tensor | None:
+    def of_values(self, weights_BHTS: Tensor, distance: Tensor, between_BTS: Tensor | None = None) -> Tensor | None:
         """What is added to the mean of the values (B, H, T, K)."""
         return None
 
@@ -80,7 +81,7 @@ class Alibi(NoPlaces):
         self.register_buffer("slopes_H", torch.tensor(slopes(heads)), persistent=False)
         self.slopes_H: Tensor
 
-    def bias(self, q_BHTK: Tensor, distance: Tensor) -> Tensor:
+    def bias(self, q_BHTK: Tensor, distance: Tensor, between_BTS: Tensor | None = None) -> Tensor:
         return (distance.abs() * -self.slopes_H[:, None, None]).to(q_BHTK.dtype)
 
 
@@ -122,12 +123,12 @@ class Relative(NoPlaces):
     def _row(self, distance: Tensor) -> Tensor:
         return distance.clamp(-self.distance, self.distance) + self.distance
 
-    def bias(self, q_BHTK: Tensor, distance: Tensor) -> Tensor:
+    def bias(self, q_BHTK: Tensor, distance: Tensor, between_BTS: Tensor | None = None) -> Tensor:
         by_distance_BHTR: Tensor = q_BHTK @ self.of_keys_HRK.mT.to(q_BHTK.dtype) * q_BHTK.shape[-1] ** -0.5
         row_BHTS = self._row(distance).expand(*q_BHTK.shape[:-1], distance.shape[-1])
         return by_distance_BHTR.gather(-1, row_BHTS)
 
-    def of_values(self, weights_BHTS: Tensor, distance: Tensor) -> Tensor | None:
+    def of_values(self, weights_BHTS: Tensor, distance: Tensor, between_BTS: Tensor | None = None) -> Tensor | None:
         if self.of_values_HRK is None:
             return None
         zeros_BHTR = weights_BHTS.new_zeros(*weights_BHTS.shape[:-1], 2 * self.distance + 1)

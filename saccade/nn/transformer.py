@@ -140,22 +140,27 @@ class Block(nn.Module):
         memory: Memory | None = None,
         cache: Cache | None = None,
         watch: Watch | None = None,
+        between_BTT: Tensor | None = None,
     ) -> Stream:
         last = self.around_feed_forward.norm
+        mixed = self._mix_self(stream.read, layout, cache, watch, between_BTT)
         if self.around_memory is None or memory is None:
-            stream = self.around_self.join(stream, self._mix_self(stream.read, layout, cache, watch), last, layout)
+            stream = self.around_self.join(stream, mixed, last, layout)
         else:
-            mixed = self._mix_self(stream.read, layout, cache, watch)
             stream = self.around_self.join(stream, mixed, self.around_memory.norm, layout)
             mixed = self._mix_memory(stream.read, layout, memory, watch)
             stream = self.around_memory.join(stream, mixed, last, layout)
         return self.around_feed_forward.join(stream, self.feed_forward(stream.read), following, layout)
 
-    def _mix_self(self, x: Tensor, layout: Layout, cache: Cache | None, watch: Watch | None) -> Product:
+    def _mix_self(
+        self, x: Tensor, layout: Layout, cache: Cache | None, watch: Watch | None, between_BTT: Tensor | None
+    ) -> Product:
         qkv = self.look_self.project(x)
         if cache is None:
             kind = "decoder" if self.causal else "encoder"
-            mixed = self.look_self.look(qkv, layout, causal=self.causal, watch=watch, kind=kind)
+            mixed = self.look_self.look(
+                qkv, layout, causal=self.causal, watch=watch, kind=kind, between_BTT=between_BTT
+            )
         else:
             place_NT = cache.next(qkv.shape[1])
             q_NTHK, k_NTHK, v_NTHK = self.look_self.places.turn(qkv, place_NT).unbind(-3)
@@ -202,8 +207,9 @@ class Stack(nn.Module):
         memories: Sequence[Memory] | None = None,
         caches: Sequence[Cache] | None = None,
         watch: Watch | None = None,
+        between_BTT: Tensor | None = None,
     ) -> Tensor:
-        """One memory and one cache a block."""
+        """One memory and one cache a block; how words stand in their trees (nn/tree.py) is the same for all."""
         blocks = list(self)
         norms = [*(block.around_self.norm for block in blocks[1:]), self.norm]  # what follows each block
         stream = blocks[0].enter(x, layout)
@@ -215,5 +221,6 @@ class Stack(nn.Module):
                 memory=None if memories is None else memories[level],
                 cache=None if caches is None else caches[level],
                 watch=watch,
+                between_BTT=between_BTT,
             )
         return stream.read

@@ -14,6 +14,7 @@ from saccade.text.layout import RESERVED, BpeModel, Model, TokenizerFile, WordMo
 from saccade.text.units import ITEM, UnitEncoder
 from saccade.types import END, PAD, SPECIALS, START, UNKNOWN
 
+_WORD_WITH_SPACE = re.compile(r"\s*\S+")
 _VISIBLE = {" ": "␣", "\n": "⏎"}
 # Characters that make a text NFC however they stand together: Latin, Cyrillic, punctuation, kana and Han letters that
 # have no canonical decomposition, are no combining marks and compose with none of the others (Unicode Annex 15).
@@ -102,6 +103,19 @@ class Tokenizer:
 
     def _rows(self, texts: Sequence[str]) -> list[bytes]:
         return _unicode(texts, lambda: self._units.encode([self._normal(text) for text in texts]))
+
+    def word_places(self, text: str, ids: Sequence[int]) -> list[int]:
+        """Of each id of a text, or of a beginning of them, the word that it is a part of: what white space separates.
+
+        White space counts to the word behind it, at the end to the last. A text without words has word 0 alone.
+        """
+        stretches = _WORD_WITH_SPACE.findall(text) or [""]
+        ends = np.cumsum([len(self.normalise(each).encode()) for each in stretches])
+        pieces = [word.encode() for word in self.words(text)] if self._is_word else [self._bytes[each] for each in ids]
+        sizes = np.array([len(piece) for piece in pieces[: len(ids)]], dtype=np.int64)
+        begins = np.cumsum(sizes) - sizes
+        words: list[int] = np.minimum(np.searchsorted(ends, begins, side="right"), len(ends) - 1).tolist()
+        return words
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids; PAD, START and END say nothing, and bytes that are no UTF-8 become U+FFFD.

@@ -24,7 +24,7 @@ def learn_text(data: DataConfig, text: TextConfig, *, base: Path, folder: Path, 
     """The tokenizers, learnt from the training data and saved in `folder`."""
 
     def side(which: int) -> Iterator[str]:
-        return (pair[which] for pair in split_pairs(data, "train", base=base, counts=Counts()))
+        return (pair[:2][which] for pair in split_pairs(data, "train", base=base, counts=Counts()))
 
     pair = train_tokenizers(text, side(0), side(1), seed)
     try:
@@ -34,12 +34,14 @@ def learn_text(data: DataConfig, text: TextConfig, *, base: Path, folder: Path, 
     return pair
 
 
-def prepare(data: DataConfig, text: TextConfig, pair: TextPair, *, base: Path, folder: Path) -> Prepared:
-    """The training and validation data as tokens, made afresh in `folder`."""
+def prepare(
+    data: DataConfig, text: TextConfig, pair: TextPair, *, base: Path, folder: Path, parsed: bool = False
+) -> Prepared:
+    """The training and validation data as tokens, made afresh in `folder`; `parsed`: with the sources' parses."""
     shutil.rmtree(folder / "data", ignore_errors=True)  # a killed run may have left half a store
     drops = isinstance(text, BpeText) and text.dropout > 0
     stores = {
-        split: _store(data, split, pair, base=base, folder=folder, keep_text=drops or split == "valid")
+        split: _store(data, split, pair, base=base, folder=folder, keep_text=drops or split == "valid", parsed=parsed)
         for split in _SPLITS
     }
     return Prepared(pair, stores["train"], stores["valid"], _remarks(stores))
@@ -48,7 +50,9 @@ def prepare(data: DataConfig, text: TextConfig, pair: TextPair, *, base: Path, f
 _SPLITS: tuple[Split, ...] = ("train", "valid")
 
 
-def _store(data: DataConfig, split: Split, text: TextPair, *, base: Path, folder: Path, keep_text: bool) -> Store:
+def _store(
+    data: DataConfig, split: Split, text: TextPair, *, base: Path, folder: Path, keep_text: bool, parsed: bool
+) -> Store:
     counts = Counts()
     max_length, on_long = length_rule(data, split)
     return write_store(
@@ -60,6 +64,7 @@ def _store(data: DataConfig, split: Split, text: TextPair, *, base: Path, folder
         on_long=on_long,
         counts=counts,
         keep_text=keep_text,
+        words_of=text.source.word_places if parsed else None,
     )
 
 

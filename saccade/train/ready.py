@@ -69,7 +69,8 @@ def _write_recipe(job: Job, folder: RunFolder) -> None:
 
 def _tokens(job: Job, folder: RunFolder, pair: TextPair) -> Data:
     """The data as tokens, made afresh; a manifest beside each store says that it is whole."""
-    data = prepare(job.data, job.text, pair, base=job.base, folder=folder.path)
+    parsed = job.model.encoder.reads_parse
+    data = prepare(job.data, job.text, pair, base=job.base, folder=folder.path, parsed=parsed)
     for store in (data.train, data.valid):
         manifest = {STORE: [disk.checksum(store.folder / STORE)]}
         disk.write_file(store.folder / disk.MANIFEST, disk.to_json(manifest))

@@ -29,7 +29,7 @@ from saccade.train.ready import Job as Job
 from saccade.train.ready import made_ready
 from saccade.train.restoring import check_optimizer, read_progress
 from saccade.train.saving import Order, Saver
-from saccade.train.validation import AT_ONCE, validation_loss
+from saccade.train.validation import AT_ONCE, valid_lines, validation_loss
 from saccade.train.window import Window
 from saccade.types import Batch
 
@@ -164,8 +164,14 @@ class _Run:
         return Plan(self.data.train.lengths, train.planned_tokens, self.job.seed, train.batch_sentences)
 
     def _stream(self, plan: Plan) -> Generator[tuple[Cursor, Batch], None, None]:
-        train = self.job.train
-        return batches(self.data.train, plan, cursor=self.progress.cursor, workers=train.workers, encode=self._encode())
+        return batches(
+            self.data.train,
+            plan,
+            cursor=self.progress.cursor,
+            workers=self.job.train.workers,
+            encode=self._encode(),
+            words_of=self.data.text.source.word_places,
+        )
 
     def _encode(self) -> Encode | None:
         text = self.job.text
@@ -241,8 +247,7 @@ class _Run:
             at_once = min(self.job.train.planned_tokens, self.progress.fits or AT_ONCE, AT_ONCE)
             values = validation_loss(self.model, self.data.valid, at_once, self.job.train.precision, self.device)
             if self.job.train.metric != "loss":
-                texts = [self.data.valid.text(i) for i in range(len(self.data.valid))]
-                sources, references = [source for source, _ in texts], [target for _, target in texts]
+                sources, references = valid_lines(self.data.valid)
                 values |= self.decoded(self.model, self.data.text, sources, references)
         return values
 

@@ -5,6 +5,7 @@ import math
 import torch
 
 from saccade.data.batching import Plan, collate
+from saccade.data.parses import line_of
 from saccade.data.store import Store
 from saccade.models.translator import Translator
 from saccade.train.numerics import autocast
@@ -29,3 +30,12 @@ def validation_loss(
             nll += model.loss(on_device).nll
     loss = nll.item() / tokens
     return {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+
+
+def valid_lines(store: Store) -> tuple[list[str], list[str]]:
+    """Sources as lines for translation, with their parse where there is one; and what is right for them."""
+    texts = [store.text(i) for i in range(len(store))]
+    sources = [source for source, _ in texts]
+    if store.parses is not None:
+        sources = [line_of(source, store.heads(i)) for i, source in enumerate(sources)]
+    return sources, [target for _, target in texts]

@@ -34,7 +34,6 @@ from tests.cases import (
     every_encoder,
     every_translator,
     name_of,
-    tokens,
 )
 from tests.language_cases import every_language_model
 
@@ -398,7 +397,7 @@ def test_without_attention_the_source_is_seen_through_the_first_state_alone(case
 @pytest.mark.parametrize("case", every_translator(), ids=name_of)
 def test_the_source_reaches_the_output(case: TranslatorCase) -> None:
     model, batch = case.build(), case.batch()
-    other = tokens([5, 7, 1, 3], case.vocabularies[0], seed=11)
+    other = case.sources([5, 7, 1, 3], seed=11)
     with torch.no_grad():
         changed = (model(batch) - model(Batch(other, batch.target))).abs().amax((1, 2))
     assert (changed[[0, 1, 3]] > 1e-6).all()

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from saccade.decode.settings import DecodeConfig, search
 from saccade.models.translator import Translator
 from saccade.types import END, Batch, Hypothesis, Tokens
-from tests.cases import TranslatorCase, every_translator, name_of
+from tests.cases import TranslatorCase, every_translator, name_of, sentence
 
 translators = pytest.mark.parametrize("case", every_translator(), ids=name_of)
 configs = pytest.mark.parametrize(
@@ -30,8 +30,7 @@ def test_a_batch_is_decoded_as_its_sentences_alone(case: TranslatorCase, config:
     model, source = case.build(), case.batch().source
     together = decode(model, source, LIMITS, config)
     for b, (found, limit) in enumerate(zip(together, LIMITS, strict=True)):
-        length = int(source.layout.lengths_B[b])
-        (alone,) = decode(model, Tokens.of([source.ids[b, :length].tolist()]), [limit], config)
+        (alone,) = decode(model, sentence(source, b), [limit], config)
         assert [each.tokens for each in alone] == [each.tokens for each in found]
         assert [each.ended for each in alone] == [each.ended for each in found]
         assert_close([each.score for each in alone], [each.score for each in found], rtol=1e-4, atol=1e-4)
@@ -42,11 +41,10 @@ def test_a_batch_is_decoded_as_its_sentences_alone(case: TranslatorCase, config:
 def test_a_hypothesis_is_scored_as_the_model_scores_it_given(case: TranslatorCase, config: DecodeConfig) -> None:
     model, source = case.build(), case.batch().source
     for b, found in enumerate(decode(model, source, LIMITS, config)):
-        length = int(source.layout.lengths_B[b])
         for each in found:
             target = Tokens.of([[*each.tokens, END] if each.ended else each.tokens])
             with torch.no_grad():
-                logits = model(Batch(Tokens.of([source.ids[b, :length].tolist()]), target))
+                logits = model(Batch(sentence(source, b), target))
             log_p = logits[0].log_softmax(-1).gather(-1, target.ids[0][:, None]).squeeze(-1)
             assert_close(torch.tensor(each.token_log_probabilities), log_p, rtol=1e-4, atol=1e-4)
             assert_close(torch.tensor(each.log_probability), log_p.sum(), rtol=1e-4, atol=1e-4)

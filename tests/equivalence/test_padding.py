@@ -12,29 +12,38 @@ from saccade.nn.masks import pack, valid_BT
 from saccade.nn.recurrent import CellKind, RecurrentLayers
 from saccade.nn.transformer import Block, NormPlace
 from saccade.types import Batch, Layout, Tokens
-from tests.cases import EncoderCase, TranslatorCase, assert_same, every_encoder, every_translator, name_of, tokens
+from tests.cases import (
+    EncoderCase,
+    TranslatorCase,
+    assert_same,
+    every_encoder,
+    every_translator,
+    name_of,
+    sentence,
+    sentences,
+    tokens,
+)
 
 translators = pytest.mark.parametrize("case", every_translator(), ids=name_of)
 
 
 def alone(batch: Batch, b: int) -> Batch:
-    def row(side: Tokens) -> Tokens:
-        length = int(side.layout.lengths_B[b])
-        return Tokens.of([side.ids[b, :length].tolist()])
-
-    return Batch(row(batch.source), row(batch.target))
+    return Batch(sentence(batch.source, b), sentence(batch.target, b))
 
 
 def with_other_padding(batch: Batch, filler: int) -> Batch:
     def filled(side: Tokens) -> Tokens:
-        return Tokens(side.ids.masked_fill(~valid_BT(side.layout), filler), side.layout)
+        padding = ~valid_BT(side.layout)
+        parse = None if side.parse is None else side.parse.map(lambda x: x.masked_fill(padding, filler))
+        return Tokens(side.ids.masked_fill(padding, filler), side.layout, parse)
 
     return Batch(filled(batch.source), filled(batch.target))
 
 
 def reordered(batch: Batch, rows: list[int]) -> Batch:
     def chosen(side: Tokens) -> Tokens:
-        return Tokens(side.ids[rows], Layout.padded(side.layout.lengths_B[rows], side.layout.longest))
+        parse = None if side.parse is None else side.parse.map(lambda x: x[rows])
+        return Tokens(side.ids[rows], Layout.padded(side.layout.lengths_B[rows], side.layout.longest), parse)
 
     return Batch(chosen(batch.source), chosen(batch.target))
 
@@ -60,7 +69,7 @@ def test_what_an_encoder_hands_over_is_the_same_padded_and_alone(case: EncoderCa
     encoder, source = case.build()
     encoded = encoder(source)
     for b, length in enumerate(source.layout.lengths_B.tolist()):
-        single = encoder(Tokens.of([source.ids[b, :length].tolist()]))
+        single = encoder(sentence(source, b))
         assert_same(encoded.memory[b, :length], single.memory[0])
         assert len(encoded.final) == len(single.final)
         for layer, layer_alone in zip(encoded.final, single.final, strict=True):
@@ -77,20 +86,14 @@ def test_batch_mates_and_their_order_do_not_matter(case: TranslatorCase) -> None
     rows = [2, 0, 3, 1]
     assert_same(model(reordered(batch, rows)), logits_BTV[rows])
 
-    source, target = case.vocabularies
-    others = Batch(tokens([5, 2, 7], source, seed=7), tokens([4, 3, 7], target, seed=8))
+    others = Batch(case.sources([5, 2, 7], seed=7), tokens([4, 3, 7], case.vocabularies[1], seed=8))
     mixed = Batch(_stacked(batch.source, others.source), _stacked(batch.target, others.target))
     for b, length in enumerate(batch.target.layout.lengths_B.tolist()):
         assert_same(model(mixed)[b, :length], logits_BTV[b, :length])
 
 
 def _stacked(one: Tokens, other: Tokens) -> Tokens:
-    rows = [
-        side.ids[b, :length].tolist()
-        for side in (one, other)
-        for b, length in enumerate(side.layout.lengths_B.tolist())
-    ]
-    return Tokens.of(rows)
+    return sentences([(side, b) for side in (one, other) for b in range(len(side.layout.lengths_B))])
 
 
 @translators

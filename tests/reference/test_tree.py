@@ -1,4 +1,4 @@
-"""Places in dependency trees = the definition followed edge by edge, on generated trees."""
+"""Places in dependency trees = the definition followed edge by edge, on generated trees; so through an encoder."""
 
 import math
 
@@ -7,13 +7,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional as F
 from torch.testing import assert_close
 
+from saccade.data.parses import on_tokens
 from saccade.errors import UsageError
+from saccade.models.transformer_config import TransformerConfig
+from saccade.models.transformer_encoder import TransformerEncoder
 from saccade.nn.embedding import Sinusoidal
 from saccade.nn.scores import attend
-from saccade.nn.tree import AbsoluteStructure, RelativeStructure, between, check_heads, depths, of_pieces
-from saccade.types import Layout
+from saccade.nn.transformer import Block
+from saccade.nn.tree import AbsoluteStructure, RelativeStructure, between, depths
+from saccade.types import END, Layout, Parse, Tokens
+from tests.cases import assert_same, random_parse
 
 
 @st.composite
@@ -30,9 +36,11 @@ def trees(draw: st.DrawFn) -> list[int]:
 forests = st.lists(trees(), min_size=1, max_size=4)
 
 
-def padded(rows: list[list[int]], filler: int = 7) -> tuple[Tensor, Layout]:
+def padded(rows: list[list[int]], filler: int = 7) -> tuple[Parse, Layout]:
+    """Each word is one token."""
     longest = max(map(len, rows))
-    return torch.tensor([row + [filler] * (longest - len(row)) for row in rows]), Layout.padded(list(map(len, rows)))
+    heads_BT = torch.tensor([row + [filler] * (longest - len(row)) for row in rows])
+    return Parse(torch.arange(longest).expand_as(heads_BT), heads_BT), Layout.padded(list(map(len, rows)))
 
 
 def depth(heads: list[int], word: int) -> int:
@@ -49,10 +57,9 @@ def relation(heads: list[int], i: int, j: int) -> int:
 @given(forests)
 def test_depths_and_relations_as_defined(rows: list[list[int]]) -> None:
     """abs(root) = 0, abs(child) = abs(parent) + 1; rel is antisymmetric; padding has none."""
-    heads_BT, layout = padded(rows)
-    depth_BT, rel_BTT = depths(heads_BT, layout), between(heads_BT, layout)
+    parse, layout = padded(rows)
+    depth_BT, rel_BTT = depths(parse, layout), between(parse, layout)
     for b, heads in enumerate(rows):
-        check_heads(heads)
         n = len(heads)
         assert depth_BT[b, :n].tolist() == [depth(heads, word) for word in range(n)]
         assert rel_BTT[b, :n, :n].tolist() == [[relation(heads, i, j) for j in range(n)] for i in range(n)]
@@ -69,8 +76,8 @@ def test_depths_and_relations_as_defined(rows: list[list[int]]) -> None:
 
 def test_a_chain_and_a_flat_tree() -> None:
     chain, flat = [0, 1, 2, 3, 4], [2, 0, 2, 2, 2]
-    heads_BT, layout = padded([chain, flat])
-    depth_BT, rel_BTT = depths(heads_BT, layout), between(heads_BT, layout)
+    parse, layout = padded([chain, flat])
+    depth_BT, rel_BTT = depths(parse, layout), between(parse, layout)
     assert depth_BT.tolist() == [[0, 1, 2, 3, 4], [1, 0, 1, 1, 1]]
     assert rel_BTT[0].diagonal(-1).tolist() == [1] * 4
     assert rel_BTT[0, 3, 1] == 4  # not on one edge: 3 + 1
@@ -79,24 +86,29 @@ def test_a_chain_and_a_flat_tree() -> None:
     assert set(rel_BTT[1, :, 1].tolist()) == {0, 1}
 
 
-@pytest.mark.parametrize(
-    ("heads", "reason"),
-    [([2, 1], "circle"), ([0, 3, 2], "circle"), ([1], "circle"), ([0, 5], "word 2 has the head 5"), ([-1], "head -1")],
-)
-def test_what_is_no_tree_is_refused(heads: list[int], reason: str) -> None:
-    with pytest.raises(UsageError, match=reason):
-        check_heads(heads)
-
-
 def test_pieces_have_what_their_words_have() -> None:
-    heads_BT, layout = padded([[2, 0, 2]])
-    word_BP = torch.tensor([[0, 0, 1, 2, 2]])
-    depth_BT, rel_BTT = depths(heads_BT, layout), between(heads_BT, layout)
-    assert of_pieces(depth_BT, word_BP).tolist() == [[1, 1, 0, 1, 1]]
-    pieces = of_pieces(rel_BTT, word_BP)[0]
-    for p, i in enumerate(word_BP[0].tolist()):
-        for q, j in enumerate(word_BP[0].tolist()):
-            assert pieces[p, q] == rel_BTT[0, i, j]
+    """And the end of the sentence is a root by itself."""
+    heads, word_of = [2, 0, 2], [0, 0, 1, 2, 2]
+    parse, layout = Parse.of([on_tokens(tuple(heads), word_of)], 6), Layout.padded([6])
+    assert depths(parse, layout).tolist() == [[1, 1, 0, 1, 1, 0]]
+    of_words = between(*padded([heads]))[0]
+    of_pieces = between(parse, layout)[0]
+    for p, i in enumerate(word_of):
+        assert of_pieces[5, p] == depth(heads, i)  # it stands behind all
+        for q, j in enumerate(word_of):
+            assert of_pieces[p, q] == of_words[i, j]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 1000))
+def test_packed_trees_are_the_padded_ones(lengths: list[int], seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    source = Tokens.of([[END] * n for n in lengths], [random_parse(n, generator) for n in lengths])
+    packed = source.packed()
+    assert source.parse is not None
+    assert packed.parse is not None
+    assert torch.equal(depths(packed.parse, packed.layout), depths(source.parse, source.layout))
+    assert torch.equal(between(packed.parse, packed.layout), between(source.parse, source.layout))
 
 
 @torch.no_grad()
@@ -148,3 +160,117 @@ def test_the_relative_code_is_added_to_keys_and_values(values: bool) -> None:
                 assert_close(mixed[0, h, i] + more[0, h, i], z)
             else:
                 assert_close(mixed[0, h, i], z)
+
+
+# ---- through a whole encoder
+
+
+def sinusoid(place: int, width: int) -> Tensor:
+    angles = [place / 10000 ** (2 * i / width) for i in range(width // 2)]
+    return torch.tensor([f(angle) for angle in angles for f in (math.sin, math.cos)], dtype=torch.float64)
+
+
+def clip(distance: int, most: int) -> int:
+    return max(-most, min(distance, most)) + most
+
+
+def looked(block: Block, x_TD: Tensor, heads: list[int], words: list[int]) -> Tensor:
+    """Self-attention of one sentence, pair by pair; END is word len(heads), on which nothing hangs."""
+    look, places = block.look_self, block.look_self.places
+    H = look.heads.heads
+    T, D = x_TD.shape
+    K = D // H
+    q, k, v = look.of_input(x_TD).view(T, 3, H, K).unbind(1)
+    forest = [*heads, 0]
+    mixed = torch.zeros(T, H, K, dtype=torch.float64)
+    for h in range(H):
+        for i in range(T):
+            keys, values = [], []
+            for j in range(T):
+                key, value = k[j, h], v[j, h]
+                if isinstance(places, RelativeStructure):
+                    rel = 0 if words[i] == words[j] else relation(forest, words[i], words[j])
+                    for table, row in (
+                        (places.on_line, clip(j - i, places.on_line.distance)),
+                        (places.in_tree, clip(rel, places.in_tree.distance)),
+                    ):
+                        own = h if len(table.of_keys_HRK) > 1 else 0
+                        key = key + table.of_keys_HRK[own, row]
+                        value = value if table.of_values_HRK is None else value + table.of_values_HRK[own, row]
+                keys.append(key)
+                values.append(value)
+            alpha = (torch.stack(keys) @ q[i, h] / math.sqrt(K)).softmax(0)
+            mixed[i, h] = alpha @ torch.stack(values)
+    out: Tensor = look.heads.out(mixed.flatten(1))
+    return out
+
+
+def encoded(encoder: TransformerEncoder, ids: list[int], heads: list[int], words: list[int]) -> Tensor:
+    """Post-norm, ReLU: x = norm(x + attention), x = norm(x + feed-forward)."""
+    words = [*words, len(heads)]
+    forest, D = [*heads, 0], encoder.width
+    rows = []
+    for place, (each, word) in enumerate(zip(ids, words, strict=True)):
+        x = encoder.embed.table.weight[each] * math.sqrt(D)
+        if encoder.structure is not None:
+            both = torch.cat([sinusoid(place, D), sinusoid(depth(forest, word), D)])
+            x = x + torch.tanh(encoder.structure.fuse.weight @ both + encoder.structure.fuse.bias)
+        rows.append(x)
+    x_TD = torch.stack(rows)
+    for block in encoder.stack:
+        x_TD = block.around_self.norm(x_TD + looked(block, x_TD, heads, words))
+        feed = block.feed_forward
+        x_TD = block.around_feed_forward.norm(x_TD + feed.narrow(F.relu(feed.widen(x_TD))))
+    return x_TD
+
+
+@pytest.mark.parametrize("tree", ["absolute", "relative", "both"])
+@pytest.mark.parametrize("per_head", [False, True])
+@torch.no_grad()
+def test_an_encoder_is_the_papers_equations(tree: str, per_head: bool) -> None:
+    torch.manual_seed(0)
+    config = TransformerConfig.model_validate(
+        {"layers": 2, "width": 6, "heads": 2, "norm": "post", "positions": "tree", "tree": tree, "tree_distance": 2,
+         "relative_distance": 2, "relative_per_head": per_head}
+    )  # fmt: skip
+    encoder = TransformerEncoder(config, 13).double().eval()
+    for parameter in encoder.parameters():
+        parameter.add_(0.2 * torch.randn_like(parameter))
+    parsed = [([3, 3, 0, 5, 3], [0, 1, 1, 2, 3, 4]), ([0, 1, 2], [0, 1, 1, 2]), ([0], [0])]
+    rows = [[*torch.randint(4, 13, (len(words),)).tolist(), END] for _, words in parsed]
+    source = Tokens.of(rows, [on_tokens(tuple(heads), words) for heads, words in parsed])
+    memory_BSD, memory_ND = encoder(source).memory, encoder(source.packed()).memory
+    expected = [encoded(encoder, ids, heads, words) for ids, (heads, words) in zip(rows, parsed, strict=True)]
+    for b, each in enumerate(expected):
+        assert_close(memory_BSD[b, : len(each)], each, rtol=1e-6, atol=1e-6)  # sinusoids are made in float32
+    assert_close(memory_ND, torch.cat(expected), rtol=1e-6, atol=1e-6)
+
+
+def read_with(heads: tuple[int, ...], tree: str, tree_distance: int) -> Tensor:
+    config = TransformerConfig.model_validate(
+        {"layers": 1, "width": 8, "heads": 2, "positions": "tree", "tree": tree, "tree_distance": tree_distance}
+    )
+    torch.manual_seed(0)
+    with torch.no_grad():
+        source = Tokens.of([[*range(4, 4 + len(heads)), END]], [on_tokens(heads, range(len(heads)))])
+        memory: Tensor = TransformerEncoder(config, 13).eval()(source).memory
+    return memory
+
+
+@pytest.mark.parametrize("tree", ["absolute", "relative", "both"])
+def test_another_tree_over_the_same_tokens_is_seen(tree: str) -> None:
+    chain, flat, other = (read_with(heads, tree, 3) for heads in ((0, 1, 2, 3), (0, 1, 1, 1), (0, 1, 2, 2)))
+    assert not torch.allclose(chain, flat)
+    assert not torch.allclose(flat, other)
+    assert torch.equal(read_with((0, 1, 2, 3), tree, 3), chain)
+
+
+def test_trees_whose_distances_are_clipped_alike_are_not_told_apart() -> None:
+    """Words that all hang on earlier ones: at distance 1, nothing but the order of two words is left."""
+    assert_same(read_with((0, 1, 2, 3), "relative", 1), read_with((0, 1, 1, 1), "relative", 1))
+
+
+def test_without_a_parse_nothing_is_read() -> None:
+    encoder = TransformerEncoder(TransformerConfig(width=8, heads=2, positions="tree"), 13)
+    with pytest.raises(UsageError, match="positions are tree: its source must come with dependency trees"):
+        encoder(Tokens.of([[4, END]]))

@@ -224,7 +224,7 @@ def test_several_files_are_read_one_after_the_other(tmp_path: Path) -> None:
     (tmp_path / "s2").write_bytes(b"c")
     (tmp_path / "t2").write_bytes(b"3")
     got, _ = read(tmp_path, Parallel(source=("s", "s2"), target=("t", "t2")))
-    assert got == [("a", "1", "s:1"), ("b", "2", "s:2"), ("c", "3", "s2:1")]
+    assert got == [Pair("a", "1", "s:1"), Pair("b", "2", "s:2"), Pair("c", "3", "s2:1")]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,68 @@
+"""What was read of the data, and what was done to it: counted by kind, with the first places of each."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+PLACES_PER_KIND = 5
+Kind = Literal[
+    "bom", "carriage_returns", "nul", "invalid_utf8", "empty", "too_long_cut", "too_long_dropped", "bad_rows", "trimmed"
+]
+
+_IN_WORDS: dict[Kind, str] = {
+    "bom": "files that began with a byte-order mark, which was removed",
+    "carriage_returns": "lines that ended in a carriage return, which was removed",
+    "nul": "pairs that hold a NUL character, which was kept",
+    "invalid_utf8": "lines that were not valid UTF-8, whose bad bytes became U+FFFD",
+    "empty": "pairs left out because a side is empty",
+    "too_long_cut": "pairs cut because a side is longer than max_length",
+    "too_long_dropped": "pairs left out because a side is longer than max_length",
+    "bad_rows": "rows left out because they could not be read",
+    "trimmed": "lines left out at the end of the longer file, where the shorter one has no partner for them",
+}
+
+
+@dataclass
+class Counts:
+    """What was read and what was done to it.
+
+    Always: lines = kept + empty + too_long_dropped + bad_rows + trimmed.
+    """
+
+    lines: int = 0
+    """Rows read; a row of two files that belong together is one."""
+    kept: int = 0
+    bom: int = 0
+    carriage_returns: int = 0
+    nul: int = 0
+    invalid_utf8: int = 0
+    empty: int = 0
+    too_long_cut: int = 0
+    too_long_dropped: int = 0
+    bad_rows: int = 0
+    trimmed: int = 0
+    places: list[str] = field(default_factory=list)
+    """The first few places of each kind, as `kind file:line`."""
+
+    def note(self, kind: Kind, place: str, *, times: int = 1) -> None:
+        before: int = getattr(self, kind)
+        setattr(self, kind, before + times)
+        if before < PLACES_PER_KIND:
+            self.places.append(f"{kind} {place}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def sentences(self) -> list[str]:
+        """What was done, in words: one sentence for each kind of thing that occurred."""
+        told = [f"{many(self.lines, 'row')} read, {many(self.kept, 'pair')} kept."]
+        for kind, words in _IN_WORDS.items():
+            count: int = getattr(self, kind)
+            if count:
+                where = [place.partition(" ")[2] for place in self.places if place.startswith(f"{kind} ")]
+                more = ", …" if count > len(where) and kind != "trimmed" else ""
+                told.append(f"{words[0].upper()}{words[1:]}: {count:,} ({', '.join(where)}{more}).")
+        return told
+
+
+def many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
