@@ -131,6 +131,20 @@ class RecurrentDecoder(nn.Module):
         self.register_buffer("gold_share", torch.tensor(share), persistent=False)  # a tensor: graphs read it anew
         self.gold_share: Tensor
 
+    def without_twin(self, device: torch.device) -> list[str]:
+        """What torch's recurrences and the fused loss do not know, on any device; the layers tell what is their own."""
+        steps = {
+            "input feeding": self.feeds,
+            "query previous": self.asks_first,
+            "coverage": self.reader is not None and self.reader.covers,
+            "scheduled sampling": self.config.sampling is not None,
+        }
+        told = [f"with {name} the layers run step by step" for name, is_on in steps.items() if is_on]
+        losses = {"pointer": self.pointer is not None, "hard": self.reader is not None and self.reader.hard is not None}
+        return told + [
+            f"with {name} the loss is taken without its fused form" for name, is_on in losses.items() if is_on
+        ]
+
     # ---- what decoding sees
 
     def start(self, encoded: Encoded, max_steps: int) -> State:

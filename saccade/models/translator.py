@@ -6,6 +6,7 @@ Shapes: B sentences, T target tokens, V vocabulary.
 from dataclasses import replace
 from typing import Annotated, Literal
 
+import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
@@ -16,6 +17,7 @@ from saccade.models.recurrent_decoder import RecurrentDecoder, RecurrentDecoderC
 from saccade.models.transformer_config import TransformerConfig
 from saccade.models.transformer_decoder import TransformerDecoder
 from saccade.models.transformer_encoder import TransformerEncoder
+from saccade.nn.kernels import Twinned
 from saccade.nn.watch import Watch
 from saccade.types import Batch, Encoded, State, Tokens
 
@@ -106,6 +108,18 @@ class Translator(nn.Module):
     def mixes_sentences(self) -> bool:
         """Whether a sentence's numbers depend, in training, on the others of its batch."""
         return self.encoder.mixes_sentences or self.decoder.mixes_sentences
+
+    def without_twin(self, device: torch.device) -> list[str]:
+        """What of it no fast kernel for this device takes, in words, a part at a time: each answers for itself."""
+        sides = {"encoder": self.encoder, "decoder": self.decoder}
+        told = (
+            f"{side}: {what}"
+            for side, whole in sides.items()
+            for part in whole.modules()
+            if isinstance(part, Twinned)
+            for what in part.without_twin(device)
+        )
+        return list(dict.fromkeys(told))
 
     @property
     def reads_parse(self) -> bool:

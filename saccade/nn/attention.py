@@ -54,6 +54,7 @@ class Heads(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
+        self.width = width // heads
         self.out = projection(width, width, parts=1)
 
     def split(self, x: Tensor, parts: int) -> Tensor:
@@ -63,6 +64,11 @@ class Heads(nn.Module):
     def join(self, mixed: Tensor) -> Product:
         """(…, H, K) -> (…, D)."""
         return kernels.product(mixed.flatten(-2), self.out)
+
+    def without_twin(self, device: torch.device) -> list[str]:
+        if device.type != "cuda" or kernels.takes_heads(self.width):
+            return []
+        return [f"attention with heads {self.width} wide is computed on padded sentences"]
 
 
 class SelfAttention(nn.Module):
@@ -91,6 +97,17 @@ class SelfAttention(nn.Module):
     def project(self, x: Tensor) -> Tensor:
         """(…, D) -> (…, 3, H, K): queries, keys, values."""
         return self.heads.split(self.of_input(x), 3)
+
+    def without_twin(self, device: torch.device) -> list[str]:
+        """Dense kernels take biases and blocks, those for packed sentences do not; none acts on the values."""
+        if self.places.acts_on_values:
+            return [f"self-attention with {self.places.kind} positions on the values holds all of its weights"]
+        if device.type != "cuda":
+            return []
+        outside = [f"{self.places.kind} positions"] if self.places.acts_on_scores else []
+        outside += [] if self.pattern is None else [f"pattern {self.pattern.kind}"]
+        outside += [] if self.slots is None else ["pattern linformer"]
+        return [f"self-attention with {' and '.join(outside)} is computed on padded sentences"] if outside else []
 
     def look(
         self,
@@ -233,6 +250,12 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout)
         self.activation: Activation = activation
         self.gated = gated
+
+    def without_twin(self, device: torch.device) -> list[str]:
+        if device.type != "cuda" or (kernels.takes_activation(self.activation) and not self.gated):
+            return []
+        form = f"{self.activation}, gated" if self.gated else self.activation
+        return [f"feed-forward part with {form} takes several passes over memory"]
 
     def forward(self, x: Tensor) -> Product:
         wide = kernels.product(x, self.widen)

@@ -101,6 +101,15 @@ class Gated(nn.Module):
         """Into the range that `h` has."""
         return torch.tanh(x)
 
+    @property
+    def unfused(self) -> str:
+        """What of it torch's kernels cannot compute, in words; empty where they can."""
+        return ""
+
+    @property
+    def fused(self) -> bool:
+        return not self.unfused
+
 
 class Elman(Gated):
     """h' = φ(W x + b + U h + b'); Elman's own φ was logistic.
@@ -137,8 +146,10 @@ class Elman(Gated):
         return {"h": self.squash(self.norm(projected_BG + F.linear(before["h"], U)) + self.bias_ih + self.bias_hh)}
 
     @property
-    def fused(self) -> bool:
-        return self.activation in ("tanh", "relu") and self.norm is None
+    def unfused(self) -> str:
+        if self.norm is not None:
+            return "elman with layer norm"
+        return "" if self.activation in ("tanh", "relu") else f"elman with activation {self.activation}"
 
     def run(self, x_BTI: Tensor, before: Memory, layout: Layout, U: Tensor | None = None) -> tuple[Tensor, Memory]:
         x_BTI = x_BTI.to(kernels.of_recurrence(x_BTI))
@@ -186,8 +197,10 @@ class Lstm(Gated):
         return {"h": o.sigmoid() * shown_BD.tanh(), "c": c_BD}
 
     @property
-    def fused(self) -> bool:
-        return self.peephole is None and not self.normed
+    def unfused(self) -> str:
+        if self.normed:
+            return "lstm with layer norm"
+        return "" if self.peephole is None else "lstm with peepholes"
 
     def run(self, x_BTI: Tensor, before: Memory, layout: Layout, U: Tensor | None = None) -> tuple[Tensor, Memory]:
         valid = None if layout.even else masks.valid_BT(layout)
@@ -235,8 +248,10 @@ class Gru(Gated):
         return {"h": (1 - z) * n + z * h_BD if self.polarity == "keep" else (1 - z) * h_BD + z * n}
 
     @property
-    def fused(self) -> bool:
-        return self.reset == "after" and not self.normed
+    def unfused(self) -> str:
+        if self.normed:
+            return "gru with layer norm"
+        return "" if self.reset == "after" else f"gru with reset {self.reset}"
 
     def run(self, x_BTI: Tensor, before: Memory, layout: Layout, U: Tensor | None = None) -> tuple[Tensor, Memory]:
         x_BTI = x_BTI.to(kernels.of_recurrence(x_BTI))

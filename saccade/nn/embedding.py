@@ -67,6 +67,10 @@ class TokenEmbedding(nn.Module):
         self.dropout = Dropout(dropout)
         self.word_dropout = Dropout(word_dropout)
 
+    def without_twin(self, device: torch.device) -> list[str]:
+        learned = isinstance(self.positions, Learned)
+        return ["learned positions take several passes over memory"] if learned and device.type == "cuda" else []
+
     def forward(self, ids: Tensor, place: Tensor, places: int | None = None, *, added: Tensor | None = None) -> Tensor:
         """`place` is broadcast against `ids`; all of them are below `places`, where that is known on the host.
 

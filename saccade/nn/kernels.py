@@ -19,7 +19,7 @@ Shapes: B sentences, H heads, T queries, S keys, K head width, I input width, D 
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,27 @@ from saccade.types import Layout
 
 Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
 HOLD = 1e4  # far beyond where a logistic gate is exactly 0 or 1, in every precision
+
+
+@runtime_checkable
+class Twinned(Protocol):
+    """A part whose fast twin has a range; so that a run can say what lies outside of it, each answers for itself."""
+
+    def without_twin(self, device: torch.device) -> list[str]:
+        """In words, what of it the kernels for such a device do not take, though they take its plain form."""
+
+
+def takes_heads(width: int) -> bool:
+    """Whether attention over packed sentences has a kernel for heads as wide, on a GPU."""
+    return width in triton_attention.HEAD_WIDTHS
+
+
+def takes_norm(norm: Norm) -> TypeGuard[nn.LayerNorm]:
+    return isinstance(norm, nn.LayerNorm) and norm.normalized_shape[-1] <= triton_residual.WIDEST
+
+
+def takes_activation(activation: Activation) -> TypeGuard[triton_residual.Activation]:
+    return activation in ("relu", "gelu")
 
 
 class Product(NamedTuple):
@@ -80,7 +101,7 @@ def residual_norm(
     x: Tensor, given: Product, norm: Norm, dropout: Dropout, layout: Layout
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sum y = x + Drop(given), and its norm twice: for two readers, whose gradients are added on the way back."""
-    if isinstance(norm, nn.LayerNorm) and triton_residual.available(x) and x.shape[-1] <= triton_residual.WIDEST:
+    if takes_norm(norm) and triton_residual.available(x):
         rate = dropout.rate if dropout.acts else 0.0
         return triton_residual.residual_norm(
             x, given.value, norm.weight, norm.bias,
@@ -100,7 +121,7 @@ def residual(x: Tensor, given: Product, dropout: Dropout) -> Tensor:
 def activate(given: Product, activation: Activation, dropout: Dropout, *, gated: bool = False) -> Tensor:
     """Drop(φ(given)), or Drop(φ(a) ⊙ b) of its halves a and b; what is given may be overwritten."""
     wide = given.value
-    if triton_residual.available(wide) and not gated and (activation == "relu" or activation == "gelu"):
+    if triton_residual.available(wide) and not gated and takes_activation(activation):
         rate = dropout.rate if dropout.acts else 0.0
         return triton_residual.activate(
             wide, given.bias, activation=activation, dropout=rate, seed=_seed(wide, dropout)

@@ -32,7 +32,6 @@ class Lstmn(Gated):
     """
 
     states = ("h", "c")
-    fused = False
 
     def __init__(
         self, input_width: int, width: int, variant: Variant = STANDARD, source_width: int | None = None
@@ -43,6 +42,10 @@ class Lstmn(Gated):
         self.of_read = nn.Linear(width, width, bias=False) if variant.last_read else None
         self.v = nn.Linear(width, 1, bias=False)
         self.source = None if source_width is None else SourceReader(source_width, width)
+
+    @property
+    def unfused(self) -> str:
+        return "lstmn"
 
     def open(self, memory: Memory, steps: int) -> Memory:
         """A tape with room for so many steps, whose first entry is the state given."""

@@ -27,6 +27,7 @@ class Window:
     """Each token sees `width` tokens on either side; a causal one sees as many back (Beltagy et al. 2020)."""
 
     width: int
+    kind = "window"
 
     @property
     def block(self) -> int:
@@ -68,6 +69,7 @@ class BigBird:
     drawn: int
     seed: int
     layer: int
+    kind = "bigbird"
 
     def sees_all_of(self, tokens: int) -> bool:
         return -(-tokens // self.block) <= max(self.reach + 1, self.begins)

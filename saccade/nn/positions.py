@@ -12,13 +12,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-InAttentionKind = Literal["none", "relative", "rotary", "alibi"]
+InAttentionKind = Literal["none", "relative", "rotary", "alibi", "tree"]
 Pairs = Literal["interleaved", "halves"]
 
 
 class NoPlaces(nn.Module):
     """Attention that knows no places; the others override where they act."""
 
+    kind: InAttentionKind = "none"
     turns = False
     acts_on_scores = False
     """Whether a kernel that knows only queries, keys and values does not suffice."""
@@ -44,6 +45,7 @@ class Rotary(NoPlaces):
     the paper) or value i with value i + K/2 (halves, as GPT-NeoX and LLaMA have it): the same up to a permutation.
     """
 
+    kind: InAttentionKind = "rotary"
     turns = True
 
     def __init__(self, head_width: int, *, pairs: Pairs = "interleaved", base: float = 10000.0) -> None:
@@ -74,6 +76,7 @@ class Alibi(NoPlaces):
     sign, as its authors advise.
     """
 
+    kind: InAttentionKind = "alibi"
     acts_on_scores = True
 
     def __init__(self, heads: int) -> None:
@@ -108,6 +111,7 @@ class Relative(NoPlaces):
     one for all (its big model, and Tensor2Tensor).
     """
 
+    kind: InAttentionKind = "relative"
     acts_on_scores = True
 
     def __init__(self, heads: int, head_width: int, *, distance: int, values: bool = True, per_head: bool = False):

@@ -192,6 +192,10 @@ class RecurrentLayers(nn.Module):
         """Whether torch has kernels for these cells; else they run step by step."""
         return self.first.fused
 
+    def without_twin(self, device: torch.device) -> list[str]:
+        """What torch fuses it fuses everywhere."""
+        return [] if self.fused else [f"{self.first.unfused} runs step by step"]
+
     def prepare(self, memory_BSE: Tensor, cells_BSE: Tensor, layout: Layout) -> tuple[Source, ...]:
         """What deep fusion reads of the source, layer by layer."""
         readers = [cell.source for cell in _cells(self.forwards) if isinstance(cell, Lstmn)]

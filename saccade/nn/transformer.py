@@ -65,9 +65,18 @@ class Residual(nn.Module):
         self, width: int, dropout: float, place: NormPlace, kind: NormKind = "layer", epsilon: float = 1e-5
     ) -> None:
         super().__init__()
+        self.kind = kind
         self.norm = make_norm(kind, width, epsilon)
         self.dropout = Dropout(dropout)
         self.place = place
+
+    def without_twin(self, device: torch.device) -> list[str]:
+        if device.type != "cuda" or kernels.takes_norm(self.norm):
+            return []
+        norm = (
+            "layer norm as wide" if self.kind == "layer" else "no norm" if self.kind == "none" else f"{self.kind} norm"
+        )
+        return [f"residual sum with {norm} takes several passes over memory"]
 
     def join(self, stream: Stream, part: Product, following: Norm | None, layout: Layout) -> Stream:
         """Behind the part: the sum, and what the next part reads. Pre-norm takes the norm of that part, `following`.

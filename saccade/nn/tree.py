@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from saccade.nn import masks
 from saccade.nn.embedding import Sinusoidal
-from saccade.nn.positions import NoPlaces, Relative
+from saccade.nn.positions import InAttentionKind, NoPlaces, Relative
 from saccade.types import Layout, Parse
 
 ROOT = 0
@@ -67,6 +67,7 @@ class AbsoluteStructure(nn.Module):
 class RelativeStructure(NoPlaces):
     """Two tables beside each other, each as in Shaw et al. (2018): for distances on the line and in the tree."""
 
+    kind: InAttentionKind = "tree"
     acts_on_scores = True
 
     def __init__(

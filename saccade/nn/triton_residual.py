@@ -41,9 +41,11 @@ __all__ = ["activate", "available", "constexpr", "drop_level", "jit", "kept", "r
 @cache
 def works() -> bool:
     """Whether kernels can be built and run here, which also takes a C compiler; tried once."""
-    if not (TRITON_IS_HERE and torch.cuda.is_available()):
+    if not torch.cuda.is_available():
         return False
     try:
+        if not TRITON_IS_HERE:
+            raise ImportError("triton is not installed")
         activate_forward(torch.zeros(1, 8, device="cuda"), None, None, 0, False)
     except Exception as error:  # whatever the compiler, the driver or Triton raise
         reason = (str(error).splitlines() or [type(error).__name__])[0]

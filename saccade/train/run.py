@@ -65,6 +65,12 @@ def run(
             yield from run.events(stop, Profile(device) if profile else None)
 
 
+def _slow_parts(model: Translator, device: torch.device) -> list[str]:
+    """One remark at most."""
+    parts = model.without_twin(device)
+    return [f"no fast kernel on {device.type} for all of it: {'; '.join(parts)}"] if parts else []
+
+
 class _Run:
     def __init__(
         self, job: Job, folder: RunFolder, data: Data, model: Translator, device: torch.device, decoded: Decoded
@@ -74,7 +80,7 @@ class _Run:
         self.optimizer = make_optimizer(job.train.optimizer, model)
         self.average = None if job.train.ema is None else MovingAverage(model, job.train.ema)
         self.progress = Progress()
-        self.remarks = list(data.remarks)
+        self.remarks = [*data.remarks, *_slow_parts(model, device)]
         self.late_remarks: list[str] = []
         self.saved_at = -1
         self.log = Log(folder.path / checkpoint.METRICS)

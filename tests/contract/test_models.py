@@ -8,13 +8,11 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import saccade.models
 from saccade.config import Section, plain
-from saccade.errors import UsageError
 from saccade.models.build import build_translator
 from saccade.models.encoders import RecurrentEncoder
 from saccade.models.translator import DecoderConfig, TranslatorConfig
@@ -95,116 +93,7 @@ def test_every_score_meets_every_cell_and_every_bridge_that_it_can() -> None:
     assert {score for _, score in pairs} == {None, *get_args(ScoreKind)}
 
 
-# ---- combinations that make no sense are refused, with the reason
-
-
-@pytest.mark.parametrize(
-    ("encoder", "decoder", "tie", "reason"),
-    [
-        ({}, {"feed_input": True}, "none", "no decoder.attention whose vector could be fed"),
-        ({}, {"bridge": "zero"}, "none", "nothing of the source reaches the decoder"),
-        ({"kind": "transformer"}, {"bridge": "linear"}, "none", "ends in no state: use mean or zero"),
-        ({"kind": "transformer"}, {"bridge": "copy"}, "none", "ends in no state: use mean or zero"),
-        ({"layers": 2}, {"bridge": "copy"}, "none", "must have the same kind, layers and width"),
-        ({"kind": "gru"}, {"bridge": "copy"}, "none", "must have the same kind, layers and width"),
-        ({"width": 4}, {"width": 6, "bridge": "copy"}, "none", "must have the same kind, layers and width"),
-        ({"width": 4}, {"width": 6, "attention": {"score": "dot"}}, "none", "dot, which needs encoder.width"),
-        ({}, {"attention": {"query": "previous"}, "feed_input": True}, "none", "the context itself enters the cell"),
-        ({"width": 4}, {"width": 6, "attention": {"score": "scaled-dot"}}, "none", "which needs encoder.width"),
-        ({"width": 4}, {"width": 6, "attention": {"score": "cosine"}}, "none", "which needs encoder.width"),
-        ({"kind": "transformer"}, {"attention": {"score": "last"}, "bridge": "mean"}, "none", "no state: use mean"),
-        ({}, {"attention": {"score": "cosine", "temperature": 0}}, "none", "it must be above 0"),
-        ({}, {"attention": {"score": "last", "scope": "local-m"}}, "none", "nothing for scope local-m to choose"),
-        ({}, {"attention": {"readout": "concat", "readout_width": 3}}, "none", "leave readout_width out"),
-        ({}, {"attention": {"score": "general", "coverage": 1.0}}, "none", "a part of the additive score"),
-        ({}, {"attention": {"score": "mean", "hard": {}}}, "none", "makes no choice between source tokens, as hard"),
-        ({}, {"attention": {"score": "last", "pointer": True}}, "none", "makes no choice .* as pointer"),
-        ({}, {"attention": {"score": "mean", "doubly_stochastic": 1}}, "none", "no choice .* as doubly_stochastic"),
-        ({}, {"attention": {"scope": "local-p", "hard": {}}}, "none", "hard needs weights that sum to 1"),
-        ({}, {"attention": {"scope": "local-p", "pointer": True}}, "none", "pointer needs weights that sum to 1"),
-        ({}, {"attention": {"hard": {}, "coverage": 1.0}}, "none", "coverage works on the weights of all"),
-        ({}, {"attention": {"hard": {}, "pointer": True}}, "none", "pointer works on the weights of all"),
-        ({}, {"attention": {"hard": {}, "doubly_stochastic": 1}}, "none", "doubly_stochastic works on the weights"),
-        ({}, {"attention": {"readout": "concat"}}, "output", "must be as wide as the decoder's output"),
-        ({}, {"sampling": {"kind": "linear"}, "locked": True}, "none", "cannot keep one mask for all"),
-        ({}, {"sampling": {"kind": "linear"}, "embedding_dropout": 0.1}, "none", "cannot keep one mask for all"),
-        ({}, {"sampling": {"kind": "linear", "start": 0.1, "floor": 0.2}}, "none", "must not grow"),
-        ({"cell": {"activation": "relu"}}, {}, "none", "cell.activation is relu, .* setting of elman; kind is lstm"),
-        ({"kind": "gru", "cell": {"identity": True}}, {}, "none", "cell.identity is True, .* kind is gru"),
-        ({"kind": "gru", "cell": {"forget_gate": False}}, {}, "none", "setting of lstm; kind is gru"),
-        ({}, {"kind": "gru", "cell": {"peepholes": True}}, "none", "setting of lstm; kind is gru"),
-        ({}, {"kind": "elman", "cell": {"forget_bias": 0}}, "none", "setting of lstm and lstmn; kind is elman"),
-        ({"cell": {"forget_gate": False, "forget_bias": 0}}, {}, "none", "forget_gate is off: there is no such bias"),
-        ({"cell": {"reset": "before"}}, {}, "none", "setting of gru; kind is lstm"),
-        ({}, {"cell": {"polarity": "update"}}, "none", "setting of gru; kind is lstm"),
-        ({"kind": "lstmn", "cell": {"layer_norm": True}}, {}, "none", "elman and lstm and gru; kind is lstmn"),
-        ({"cell": {"last_read": False}}, {}, "none", "setting of lstmn; kind is lstm"),
-        ({"kind": "lstmn"}, {"fusion": "deep"}, "none", "must be lstmn and of one width"),
-        ({}, {"kind": "lstmn", "fusion": "deep"}, "none", "must be lstmn and of one width"),
-        ({"kind": "lstmn", "width": 4}, {"kind": "lstmn", "width": 6, "fusion": "deep"}, "none", "and of one width"),
-        (
-            {"kind": "lstmn"},
-            {"kind": "lstmn", "fusion": "deep", "attention": {"score": "dot"}},
-            "none",
-            "the cells look at the source; leave out decoder.attention",
-        ),
-        ({}, {"embedding": 3}, "output", "must be as wide as the decoder"),
-        ({"embedding": 3}, {}, "all", "must be as wide as the target's"),
-        ({"width": 5}, {}, "none", "make it even"),
-        ({"kind": "transformer", "width": 6, "heads": 4}, {"bridge": "mean"}, "none", "heads must divide the width"),
-        ({"kind": "transformer", "width": 9, "heads": 3}, {"bridge": "mean"}, "none", "come in pairs: make it even"),
-        (
-            {"kind": "transformer", "width": 6, "heads": 2, "positions": "rotary"},
-            {"bridge": "mean"},
-            "none",
-            "a head is 3 wide .*; rotary positions turn pairs",
-        ),
-        (
-            {"kind": "transformer", "norm_embedding": True, "norm_kind": "none"},
-            {"bridge": "mean"},
-            "none",
-            "there is no norm to take",
-        ),
-        (
-            {"kind": "transformer", "positions": "alibi", "pattern": {"kind": "linformer"}},
-            {"bridge": "mean"},
-            "none",
-            "sums over all tokens and stand nowhere",
-        ),
-        (
-            {"kind": "transformer", "positions": "relative", "pattern": {"kind": "bigbird"}},
-            {"bridge": "mean"},
-            "none",
-            "use rotary or alibi, or the pattern window",
-        ),
-        (
-            {},
-            {"kind": "transformer", "pattern": {"kind": "linformer"}},
-            "none",
-            "would show a token what follows it",
-        ),
-    ],
-)
-def test_senseless_combinations_are_refused(
-    encoder: dict[str, Any], decoder: dict[str, Any], tie: str, reason: str
-) -> None:
-    with pytest.raises(ValidationError, match=reason):
-        TranslatorConfig.model_validate(
-            {"encoder": {"kind": "lstm"} | encoder, "decoder": {"kind": "lstm"} | decoder, "tie": tie}
-        )
-
-
-def test_copying_needs_one_vocabulary() -> None:
-    pointing = {"kind": "lstm", "attention": {"pointer": True}}
-    config = TranslatorConfig.model_validate({"encoder": {"kind": "lstm"}, "decoder": pointing})
-    with pytest.raises(UsageError, match=r"17 and 13 tokens. Set text.shared to true"):
-        build_translator(config, 17, 13)
-
-
-def test_tying_all_needs_one_vocabulary() -> None:
-    config = TranslatorConfig.model_validate({"encoder": {"kind": "lstm"}, "decoder": {"kind": "lstm"}, "tie": "all"})
-    with pytest.raises(UsageError, match=r"17 and\s13 tokens. Set text.shared to true"):
-        build_translator(config, 17, 13)
+# ---- what makes no sense is refused: test_refusals.py
 
 
 @pytest.mark.parametrize("scope", ["global", "local-m", "local-p"])
