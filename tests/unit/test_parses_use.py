@@ -227,3 +227,9 @@ def test_generated_dates_have_no_parse() -> None:
     with pytest.raises(UsageError, match=r"data\.kind is dates, which has none"):
         saccade.recipe("dates", "model.encoder={kind: transformer, width: 128, positions: tree}",
                        "model.decoder.bridge=mean")  # fmt: skip
+
+
+def test_what_to_do_next_tells_that_lines_come_with_heads(tmp_path: Path) -> None:
+    done = saccade_command("train", corpus(tmp_path), "--out", tmp_path / "run", "--set", "train.updates=1")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[-1].endswith("run 'text<TAB>heads'")
