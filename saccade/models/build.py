@@ -4,6 +4,7 @@ from saccade.errors import UsageError
 from saccade.models.causal_transformer import CausalTransformer
 from saccade.models.encoders import EncoderConfig, RecurrentEncoder, RecurrentEncoderConfig
 from saccade.models.language_model import LanguageModel, LanguageModelConfig, Writer, WriterConfig
+from saccade.models.masked import MaskedConfig, MaskedModel
 from saccade.models.recurrent_decoder import RecurrentDecoder, RecurrentDecoderConfig
 from saccade.models.recurrent_writer import RecurrentWriter, RecurrentWriterConfig
 from saccade.models.transformer_config import TransformerConfig
@@ -57,3 +58,8 @@ def build_writer(config: WriterConfig, vocabulary: int) -> Writer:
 
 def build_language_model(config: LanguageModelConfig, vocabulary: int) -> LanguageModel:
     return LanguageModel(build_writer(config.decoder, vocabulary), config.tie)
+
+
+def build_masked(config: MaskedConfig, vocabulary: int, most: float = 1.0) -> MaskedModel:
+    """`most`: the share of a batch's places that may be blanks, beside one of each row."""
+    return MaskedModel(config, build_encoder(config.encoder, vocabulary), vocabulary, most)

@@ -17,7 +17,7 @@ LONGEST_FILE = 450
 FLOOR = {"types", "config", "errors", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
-    "metrics", "evaluate", "inspect", "view", "translate", "recipe", "device", "disk", "integrity",
+    "metrics", "evaluate", "inspect", "view", "translate", "fill", "recipe", "device", "disk", "integrity",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
 
@@ -37,6 +37,7 @@ ARROWS: dict[str, set[str]] = {
     "metrics": set(),
     "device": set(),  # which device a name means
     "translate": {"text", "data", "models", "checkpoint", "decode"},
+    "fill": {"text", "data", "models"},
     "evaluate": {"text", "data", "models", "checkpoint", "decode", "metrics", "translate"},
     "inspect": {"models", "decode", "translate"},
     "view": {"metrics"},
