@@ -120,6 +120,8 @@ class Judged:
 
 
 class MaskedModel(Trainable):
+    fills = True
+
     def __init__(
         self, config: MaskedConfig, encoder: RecurrentEncoder | TransformerEncoder, vocabulary: int, most: float = 1.0
     ) -> None:
