@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from saccade.data.columns import Ragged
 from saccade.data.keyed import keyed_bits
-from saccade.data.store import Ragged
 from saccade.errors import UsageError
 from saccade.types import END
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from saccade.config import Section, difference, plain
+from saccade.config import difference
 from saccade.errors import UsageError
 
 PREFIX = "encoder."
@@ -32,12 +33,10 @@ class Taken:
         return f"{self.numbers:,} weights of the encoder were taken from {origin}; learnt anew: {fresh}."
 
 
-def check_alike(mine: Section, theirs: Section, origin: str) -> None:
+def check_alike(mine: Mapping[str, Any], theirs: Mapping[str, Any], origin: str) -> None:
     """Refuse where two encoders' settings differ in more than dropout: weights of one mean nothing in the other."""
     differing = {
-        name: values
-        for name, values in difference(plain(mine), plain(theirs)).items()
-        if name.rpartition(".")[2] not in _MAY_DIFFER
+        name: values for name, values in difference(mine, theirs).items() if name.rpartition(".")[2] not in _MAY_DIFFER
     }
     if differing:
         told = "; ".join(f"{name} is {there} there and {here} here" for name, (here, there) in differing.items())

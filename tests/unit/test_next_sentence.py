@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from saccade.data.columns import Ragged
 from saccade.data.next_sentence import FOLLOWS, RANDOM, Joined, SentencePairs
-from saccade.data.store import Ragged
 from saccade.errors import UsageError
 from saccade.types import END
 

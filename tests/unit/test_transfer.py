@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from saccade.checkpoint import model_tensors
-from saccade.config import parse
+from saccade.config import parse, plain
 from saccade.errors import UsageError
 from saccade.models.build import build_language_model, build_masked, build_translator
 from saccade.models.language_model import LanguageModelConfig
@@ -104,15 +104,15 @@ def test_settings_that_may_and_may_not_differ() -> None:
     def encoder(**changes: Any) -> Any:
         return parse(MaskedConfig, {"encoder": TRANSFORMER | changes}).encoder
 
-    check_alike(encoder(), encoder(dropout=0.4), "it")
+    check_alike(plain(encoder()), plain(encoder(dropout=0.4)), "it")
     with pytest.raises(
         UsageError, match=r"it is another .*activation is gelu there and relu here.*Leave model.encoder"
     ):
-        check_alike(encoder(), encoder(activation="gelu"), "it")
+        check_alike(plain(encoder()), plain(encoder(activation="gelu")), "it")
     lstm = parse(MaskedConfig, {"encoder": LSTM | {"locked": True, "weight_dropout": 0.5}}).encoder
-    check_alike(parse(MaskedConfig, {"encoder": LSTM}).encoder, lstm, "it")
+    check_alike(plain(parse(MaskedConfig, {"encoder": LSTM}).encoder), plain(lstm), "it")
     with pytest.raises(UsageError, match="kind is lstm there and transformer here"):
-        check_alike(encoder(), lstm, "it")
+        check_alike(plain(encoder()), plain(lstm), "it")
 
 
 # ---- levels, rates, frozen weights
