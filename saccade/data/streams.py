@@ -9,12 +9,14 @@ import math
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
+from saccade.config import Section
 from saccade.data.batching import BEGINNING, Cursor, EpochPlan, jobs, prefetch
 from saccade.errors import UsageError
 from saccade.types import END, PAD, Batch, Tokens
@@ -25,6 +27,35 @@ Edges = NDArray[np.int64]
 SHORT_SHARE, SPREAD, SHORTEST = 0.05, 5.0, 5  # of varied chunks, as in Merity et al. (2018)
 LENGTHS, ORDER = 2, 3
 """What random numbers are for: they are keyed by it, beside seed and epoch."""
+
+
+class StreamsConfig(Section):
+    """For models that carry a state on: recurrent ones, and those of a fixed window."""
+
+    kind: Literal["streams"] = "streams"
+    """The text is cut into streams that are read side by side; what a model knows at the end of a chunk it keeps."""
+    streams: int = Field(20, ge=1)
+    """How many: the rows of a batch."""
+    steps: int = Field(35, ge=1)
+    """Tokens of each stream that an update reads, and that gradients go back through (truncated BPTT)."""
+    varied: bool = False
+    """Draw the steps anew each time, around this number or half of it, and the rate with them (Merity et al. 2018)."""
+    validation: int = Field(10, ge=1)
+    """Streams that validation reads side by side while training; `evaluate` always reads one."""
+
+
+class WindowsConfig(Section):
+    """For the Transformer, which carries nothing on; others may be trained so, too."""
+
+    kind: Literal["windows"] = "windows"
+    """The text is cut into windows that know nothing of each other; `train.batch_tokens` of them are a batch."""
+    length: int = Field(256, ge=1)
+    """Tokens of a window."""
+    context: int = Field(0, ge=0)
+    """Tokens before its own that each window also reads where a text is scored, not where it is trained on."""
+
+
+ReadConfig = Annotated[StreamsConfig | WindowsConfig, Field(discriminator="kind")]
 
 
 @dataclass(frozen=True)

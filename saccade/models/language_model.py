@@ -102,6 +102,11 @@ class LanguageModel(nn.Module):
         return self.decoder.output
 
     @property
+    def forgets(self) -> bool:
+        """Whether what is carried on is not all that a chunk came to, so that it matters where chunks end."""
+        return self.decoder.forgets
+
+    @property
     def computes_padding(self) -> bool:
         """Whether some part of it fills texts up to the longest, so that its cost goes by rows × longest."""
         return self.decoder.computes_padding

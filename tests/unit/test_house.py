@@ -17,7 +17,8 @@ LONGEST_FILE = 450
 FLOOR = {"types", "config", "errors", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
-    "metrics", "evaluate", "inspect", "view", "translate", "recipe", "device", "disk", "integrity",
+    "metrics", "evaluate", "inspect", "view", "translate", "generate", "likelihood", "recipe", "device", "disk",
+    "integrity",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
 
@@ -38,6 +39,8 @@ ARROWS: dict[str, set[str]] = {
     "device": set(),  # which device a name means
     "translate": {"text", "data", "models", "checkpoint", "decode"},
     "evaluate": {"text", "data", "models", "checkpoint", "decode", "metrics", "translate"},
+    "likelihood": {"data", "models", "loss"},  # a language model and a text → what every token costs
+    "generate": {"text", "data", "models", "decode", "metrics", "likelihood"},
     "inspect": {"models", "decode", "translate"},
     "view": {"metrics"},
     "recipe": {"text", "data", "models", "train", "decode", "recipes", "presets"},  # the whole typed recipe
