@@ -88,7 +88,7 @@ class Reader:
         match self.read:
             case StreamsConfig():
                 steps = self.read.steps if self.model.forgets else max(self.read.steps, 256)
-                return (chunk.batch for chunk in Streams(text, 1, dynamic.steps if dynamic else steps).once())
+                return Streams(text, 1, dynamic.steps if dynamic else steps).once()
             case WindowsConfig(length=length, context=context):
                 if dynamic is not None:  # of each segment the model sees as much before it as fits its window
                     own = min(dynamic.steps, length)

@@ -7,12 +7,10 @@ Shapes: B streams, T tokens of a chunk.
 
 import math
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -58,22 +56,6 @@ class WindowsConfig(Section):
 ReadConfig = Annotated[StreamsConfig | WindowsConfig, Field(discriminator="kind")]
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """The next tokens of every stream."""
-
-    batch: Batch
-    """Row b is stream b: `source` is what is read, `target` what follows each token of it."""
-    begins: bool
-    """The streams begin here: there is nothing to carry over."""
-    rate: float = 1.0
-    """What the learning rate is multiplied with: a varied chunk's length against the usual one."""
-    tokens: int = 0
-
-    def to(self, device: torch.device) -> "Chunk":
-        return Chunk(self.batch.to(device), self.begins, self.rate, self.tokens)
-
-
 class Streams:
     """A text cut into B streams, read side by side, `steps` tokens at a time: chunk k + 1 goes on where k ended.
 
@@ -107,10 +89,13 @@ class Streams:
                 return np.concatenate([[0], ends[ends < shortest]])
             count *= 2
 
-    def chunks(self, cursor: Cursor = BEGINNING, *, rank: int = 0, world: int = 1) -> Iterator[tuple[Cursor, Chunk]]:
+    def chunks(
+        self, cursor: Cursor = BEGINNING, *, rank: int = 0, world: int = 1
+    ) -> Generator[tuple[Cursor, Batch], None, None]:
         """Chunks from the cursor on, without end, each with the position behind it.
 
-        Of `world` equal shares of the streams, those of `rank`.
+        Row b of a chunk is stream b; it `begins` where there is nothing to carry over, and with `varied` its `rate` is
+        its length against the usual one. Of `world` equal shares of the streams, those of `rank`.
         """
         rows = self._rows(rank, world)
         epoch, k = cursor.epoch, cursor.batch
@@ -128,7 +113,7 @@ class Streams:
                 edges = self.edges(epoch)
             yield Cursor(epoch, k), chunk
 
-    def once(self) -> Iterator[Chunk]:
+    def once(self) -> Iterator[Batch]:
         """The whole text, from its beginning to its end: for validation."""
         edges = self.edges(0).tolist()
         rows = self._rows(0, 1)
@@ -143,12 +128,12 @@ class Streams:
             )
         return range(rank * streams // world, (rank + 1) * streams // world)
 
-    def _chunk(self, rows: range, begin: int, end: int) -> Chunk:
+    def _chunk(self, rows: range, begin: int, end: int) -> Batch:
         bounds = [(self._cuts[b] + begin, min(self._cuts[b] + end, self._cuts[b + 1])) for b in rows]
         pairs = [shifted(self.text, int(first), int(last)) for first, last in bounds]
-        batch = Batch(Tokens.of([given for given, _ in pairs]), Tokens.of([after for _, after in pairs]))
         rate = (end - begin) / self.steps if self.varied else 1.0
-        return Chunk(batch, begin == 0, rate, sum(len(after) for _, after in pairs))
+        source, target = Tokens.of([given for given, _ in pairs]), Tokens.of([after for _, after in pairs])
+        return Batch(source, target, begins=begin == 0, rate=rate)
 
 
 class Windows:

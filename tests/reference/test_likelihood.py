@@ -171,7 +171,7 @@ def test_the_cache_is_its_equation(name: str, steps: int, monkeypatch: pytest.Mo
 
 def _in_steps(steps: int) -> Callable[[Reader, Text, DynamicConfig | None], Iterator[Batch]]:
     """Short stretches, so that the cache is filled from several of them."""
-    return lambda reader, text, dynamic: (chunk.batch for chunk in Streams(text, 1, steps).once())
+    return lambda reader, text, dynamic: Streams(text, 1, steps).once()
 
 
 def test_a_cache_without_weight_is_none_and_with_it_everything_sums_to_one() -> None:
