@@ -34,6 +34,9 @@ class Model:
         self.path = loaded.path
         self.config = loaded.config
         self.loaded = loaded
+        match loaded.model:  # what a verb needs is read here, so that a folder that is not whole is refused at once
+            case Translator():
+                _ = self.engine, self.decode
 
     @property
     def task(self) -> str:

@@ -232,7 +232,7 @@ def test_the_best_model_is_chosen_by_the_metric_and_ties_by_the_loss(
 ) -> None:
     told = iter([10.0, 30.0, 30.0, 20.0])
     monkeypatch.setattr(
-        "saccade.api.decoded_metrics",
+        "saccade.tasks.translate.decoded_metrics",
         lambda *_, **__: {"bleu": 0.0, "chrf": 0.0, "exact_match": 0.0} | {metric: next(told)},
     )
     loss = iter([4.0, 3.0, 2.5, 1.0])
@@ -467,7 +467,6 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         "save_every=0",
         "keep=0",
         "average=-1",
-        "metric=accuracy",
         "log_every=0",
         "precision=fp16",
         "workers=-1",
@@ -476,5 +475,10 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         name = setting.partition("=")[0]
         with pytest.raises(UsageError, match=f"{name} is "):
             settings(setting)
+
+
+def test_a_metric_is_one_of_the_tasks(corpus: Path) -> None:
+    with pytest.raises(UsageError, match=r"train\.metric is 'blue'; .* loss, bleu, .*Did you mean `bleu`\?"):
+        recipe(corpus, "lstm", "train.metric=blue")
     assert config.parse(TrainConfig, {}).saves_every == 500
     assert json.loads(json.dumps(config.plain(TrainConfig())))["schedule"] == {"kind": "inverse-sqrt", "warmup": 1000}
