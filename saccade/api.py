@@ -13,8 +13,10 @@ from saccade.decode.settings import DecodeConfig
 from saccade.device import pick_device
 from saccade.errors import SaccadeError, UsageError
 from saccade.evaluate import METRICS, Evaluation, MetricName, Scored, evaluate, score
+from saccade.fill import BLANK, Filled, Filler, tokenizer_of
 from saccade.inspect.attention import attention_trace
 from saccade.integrity import Verified, verify_run
+from saccade.models.masked import MaskedModel
 from saccade.models.translator import Translator
 from saccade.recipe import Recipe, load_recipe, parse_recipe
 from saccade.train.events import Event, Finished
@@ -107,6 +109,32 @@ class Model:
         if isinstance(lines, str):
             return self.engine.translate([lines], decode)[0]
         return self.engine.translate(lines, decode)
+
+    # ---- fill
+
+    @cached_property
+    def filler(self) -> Filler:
+        """What fills blanks."""
+        model = self.loaded.model
+        if not isinstance(model, MaskedModel):
+            raise self._not_for("fill", "masked-language-model")
+        return Filler(model, tokenizer_of(self.loaded), self.loaded.device)
+
+    @overload
+    def fill(self, lines: str, *, top: int = ..., blank: str = ...) -> Filled: ...
+
+    @overload
+    def fill(self, lines: list[str] | tuple[str, ...], *, top: int = ..., blank: str = ...) -> list[Filled]: ...
+
+    def fill(
+        self, lines: str | list[str] | tuple[str, ...], *, top: int = 5, blank: str = BLANK
+    ) -> Filled | list[Filled]:
+        """A line with blanks → what fills them; a list of lines → a list."""
+        if isinstance(lines, str):
+            return self.filler.fill([lines], top=top, blank=blank)[0]
+        return self.filler.fill(lines, top=top, blank=blank)
+
+    # ---- score, evaluate, explain
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> Iterator[Scored]:
         """How probable each target is, given its source."""

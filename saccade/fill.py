@@ -12,10 +12,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from saccade.checkpoint import Loaded
 from saccade.data.masking import MASK
-from saccade.errors import UsageError
+from saccade.errors import SaccadeError, UsageError
 from saccade.models.masked import MaskedModel, precise
-from saccade.text import Tokenizer
+from saccade.text import TextPair, Tokenizer
 from saccade.types import END, SPECIALS, Tokens
 
 BLANK = "[MASK]"
@@ -158,6 +159,17 @@ class Filler:
         best = p_V.masked_fill(~fitting_V, -1.0).topk(min(top, int(fitting_V.sum())))
         pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
         return tuple(Filling(self._texts[token][int(spaced) :], p, token) for p, token in pairs)
+
+
+def tokenizer_of(loaded: Loaded) -> Tokenizer:
+    """That of a run's model."""
+    tokenizer = TextPair.load(loaded.path).source
+    if loaded.sizes != {"text": tokenizer.size}:
+        raise SaccadeError(
+            f"{loaded.path}: its tokenizer has {tokenizer.size} tokens, its model {loaded.sizes}: they are not of one "
+            "run."
+        )
+    return tokenizer
 
 
 def _written(line: _Line, blanks: list[tuple[Filling, ...]], blank: str) -> Filled:

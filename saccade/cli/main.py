@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from saccade.cli import data, demo, doctor, explain, look, recipes, scores, train, translate, verify
+from saccade.cli import data, demo, doctor, explain, fill, look, recipes, scores, train, translate, verify
 from saccade.cli.streams import speak_utf8, tell
 from saccade.errors import SaccadeError
 
@@ -111,6 +111,13 @@ _add(
     translate.translate,
     'saccade translate runs/dates "3 mars 1999" "on May 5th, 2021"',
     "saccade translate runs/dates -i dates.txt -o iso.txt --beam 5",
+)
+_add(
+    app,
+    "fill",
+    fill.fill,
+    'saccade fill runs/blanks "The queen [MASK] herself."',
+    "saccade fill runs/blanks -i blanks.txt -f jsonl --top 3",
 )
 _add(
     app,

@@ -51,10 +51,12 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Sequence[int], /) -> str: ...
 
+    def is_set_off(self, each: int, /) -> bool: ...
+
 
 @dataclass(frozen=True)
 class WordTable:
-    """Which tokens of a vocabulary begin a word: those with a space in front, as tokens hold it."""
+    """Which tokens of a vocabulary begin a word: those with a space in front, which most tokenizers' tokens hold."""
 
     spaced_V: Flags
     blank_V: Flags
@@ -63,7 +65,7 @@ class WordTable:
     @staticmethod
     def of(tokenizer: Tokenizer) -> "WordTable":
         texts = [tokenizer.decode([each]) for each in range(tokenizer.size)]
-        spaced = np.array([text[:1].isspace() for text in texts])
+        spaced = np.array([text[:1].isspace() or tokenizer.is_set_off(each) for each, text in enumerate(texts)])
         blank = np.array([text.isspace() for text in texts])
         return WordTable(spaced, blank)
 

@@ -6,7 +6,7 @@ for its target (data/next_sentence.py): 1 where the second sentence follows the 
 Shapes: B rows, S tokens of a row, N all places of a batch, K places that are looked at, D width, V vocabulary.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 import torch
@@ -118,6 +118,9 @@ class Judged:
     pairs: Tensor
     correct_pairs: Tensor
 
+    def __add__(self, other: "Judged") -> "Judged":
+        return Judged(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+
 
 class MaskedModel(Trainable):
     fills = True
@@ -210,8 +213,11 @@ class MaskedModel(Trainable):
         if not gold_N.is_cuda:
             return gold_N.nonzero().squeeze(-1), None
         room = min(len(gold_N), int(self.most * len(gold_N)) + rows + 1)
-        blanks_first_N = (gold_N == PAD).to(torch.uint8).argsort(stable=True)
-        return blanks_first_N[:room], (gold_N != PAD).sum() > room
+        blank_N = (gold_N != PAD).long()
+        blanks_N, others_N = blank_N.cumsum(0), (1 - blank_N).cumsum(0)
+        turn_N = torch.where(blank_N == 1, blanks_N, blanks_N[-1] + others_N) - 1  # blanks first, each side in order
+        order_N = torch.empty_like(turn_N).index_copy_(0, turn_N, torch.arange(len(turn_N), device=turn_N.device))
+        return order_N[:room], blanks_N[-1] > room
 
 
 def precise(x: Tensor) -> Tensor:

@@ -11,8 +11,6 @@ from saccade.config import difference
 from saccade.errors import UsageError
 
 PREFIX = "encoder."
-_MAY_DIFFER = ("dropout", "weight_dropout", "embedding_dropout", "locked")
-"""Settings that change neither the weights nor what they compute once they are trained."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,9 @@ class Taken:
 def check_alike(mine: Mapping[str, Any], theirs: Mapping[str, Any], origin: str) -> None:
     """Refuse where two encoders' settings differ in more than dropout: weights of one mean nothing in the other."""
     differing = {
-        name: values for name, values in difference(mine, theirs).items() if name.rpartition(".")[2] not in _MAY_DIFFER
+        name: values
+        for name, values in difference(mine, theirs).items()
+        if not _is_of_training(name.rpartition(".")[2])
     }
     if differing:
         told = "; ".join(f"{name} is {there} there and {here} here" for name, (here, there) in differing.items())
@@ -44,6 +44,11 @@ def check_alike(mine: Mapping[str, Any], theirs: Mapping[str, Any], origin: str)
             f"init_from: the encoder in {origin} is another than model.encoder: {told}. Leave model.encoder out, and "
             "it is as it is there; dropout alone may differ."
         )
+
+
+def _is_of_training(name: str) -> bool:
+    """Whether a setting changes neither the weights' shapes nor what they compute once they are trained."""
+    return name.endswith("dropout") or name == "locked"
 
 
 def take_encoder(model: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> Taken:

@@ -18,6 +18,9 @@ from saccade.models.transformer_encoder import TransformerEncoder
 from saccade.nn.linear_loss import linear_cross_entropy
 from saccade.nn.masks import pack, valid_BT
 from saccade.nn.watch import Watch
+from saccade.train.gradient import Gradient
+from saccade.train.numerics import numerics
+from saccade.train.settings import Precision
 from saccade.types import END, PAD, Batch, Layout, Tokens
 from tests.cases import sentence
 from tests.masked_cases import MaskedCase, every_masked_model, name_of
@@ -215,6 +218,50 @@ def test_where_blanks_are_on_a_gpu_is_found_without_asking() -> None:
     assert not too_many
     places, too_many = model._places(torch.full((10,), 5).as_subclass(OnGpu), rows=1)
     assert too_many
+
+
+@pytest.mark.gpu
+@models
+def test_a_gpu_computes_the_same(case: MaskedCase) -> None:
+    """Loss and gradients, with no more places than there may be blanks."""
+    model, batch = case.build(), case.batch().packed()
+    expected = graded(model, batch)
+    on_gpu = case.build().cuda()
+    for most in (1.0, 0.25):
+        on_gpu.most = most
+        total, nll, tokens, gradients = graded(on_gpu, batch.to(torch.device("cuda")))
+        assert_close(total.cpu(), expected[0], rtol=1e-4, atol=1e-4)
+        assert_close(nll.cpu(), expected[1], rtol=1e-4, atol=1e-4)
+        assert int(tokens) == int(expected[2])
+        for name, theirs in expected[3].items():
+            assert torch.allclose(gradients[name].cpu(), theirs, rtol=1e-3, atol=1e-4), name
+    on_gpu.most = 0.0
+    crowded = Batch(batch.source, Tokens(torch.full_like(batch.target.ids, 5), batch.target.layout))
+    assert on_gpu.loss(crowded.to(torch.device("cuda"))).total.isnan()  # told, not passed over
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_captured_equals_launched(precision: Precision) -> None:
+    """To the bit, for several batches of one size."""
+    device = torch.device("cuda")
+    model = every_masked_model()[0].build().to(device).train()
+    batches = [case.batch().packed() for case in [every_masked_model()[0]] * 3]
+    with numerics(precision, device, deterministic=True):
+
+        def gradients(captures: bool) -> list[list[Tensor]]:
+            made = []
+            gradient = Gradient(model, device, precision, 0.1, seed=1, captures=captures)
+            for update, batch in enumerate(batches):
+                gradient.clear()
+                nll = gradient.accumulate([batch], update)
+                made.append([nll.clone(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
+            assert gradient._graphs is not None
+            assert bool(gradient._graphs.captured) == captures
+            return made
+
+        for mine, theirs in zip(gradients(captures=True), gradients(captures=False), strict=True):
+            assert all(torch.equal(one, other) for one, other in zip(mine, theirs, strict=True))
 
 
 # ---- segments
