@@ -65,6 +65,8 @@ class Model:
     @cached_property
     def decode(self) -> DecodeConfig:
         """How the run's recipe says that outputs are searched for."""
+        if not isinstance(self.loaded.model, Translator):
+            raise self._not_for("translate", "translate")
         tree = self.config.get("decode")
         if not isinstance(tree, dict):
             raise SaccadeError(

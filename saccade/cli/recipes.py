@@ -50,19 +50,25 @@ def init(
 def text_with(preset: str) -> str:
     """A recipe on files that begins with the preset, whose own lines stand below it to be copied from."""
     told = "\n".join(f"# {line}".rstrip() for line in presets.text_of(preset).splitlines())
-    return _WITH_PRESET.format(preset=preset, described=presets.described(preset), told=told)
+    data = _DATA.get(presets.tree_of(preset)["task"], _DATA["translate"])
+    return _WITH_PRESET.format(preset=preset, described=presets.described(preset), told=told, data=data)
 
 
+_DATA = {
+    "translate": "kind: files\n  train: {source: train.src, target: train.tgt}\n"
+    "  valid: {source: valid.src, target: valid.tgt}",
+    "masked-language-model": "kind: text\n  train: train.txt  # empty lines stand between documents\n"
+    "  valid: valid.txt",
+}
+"""What a recipe of a task says of files."""
 _WITH_PRESET = """\
 # {described}
-# Edit the four file names. What is added here comes before what the preset says.
+# Edit the file names. What is added here comes before what the preset says.
 
 preset: {preset}
 
 data:
-  kind: files
-  train: {{source: train.src, target: train.tgt}}
-  valid: {{source: valid.src, target: valid.tgt}}
+  {data}
 
 # The preset:
 #
@@ -135,7 +141,9 @@ def rows_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
     return [row | {"tasks": [] if len(tasks) == len(recipes) else tasks} for row, tasks in every]
 
 
-_PARTS = ("preset", "task", "seed", "init_from", "data", "text", "read", "model", "train", "decode")
+_PARTS = (
+    "preset", "task", "seed", "init_from", "freeze", "data", "text", "read", "model", "masking", "train", "decode",
+)  # fmt: skip
 """The order of a recipe."""
 
 

@@ -8,7 +8,7 @@ from saccade import config
 from saccade.checkpoint import RECIPE, RunFolder
 from saccade.config import Tree
 from saccade.data.files import locate
-from saccade.errors import UsageError
+from saccade.errors import SaccadeError, UsageError
 
 KEY = "init_from"
 
@@ -41,8 +41,8 @@ def _of_run(name: str, base: Path) -> tuple[Tree, Tree]:
         RunFolder.open(path).verify_recipe()
         saved = config.read(path / RECIPE)
         text, encoder = saved["text"], saved["model"]["encoder"]
-    except UsageError as error:
-        raise UsageError(f"init_from: {error}") from None
+    except SaccadeError as error:
+        raise type(error)(f"init_from: {error}") from None
     except (KeyError, TypeError):
         raise UsageError(f"init_from: {name} is a run without an encoder that could be taken from it.") from None
     return dict(text), dict(encoder)

@@ -143,7 +143,7 @@ class MaskedRecipe(Recipe):
         else:
             lines = split_lines(self.data, split, base=base, counts=Counts())
         rows = rows_of(lines, tokenizer, limit=self.limit, joined=is_joined(self.data))
-        blanks = _fixed(self, Corpus.read(rows), tokenizer)
+        blanks = fixed(self, Corpus.read(rows), tokenizer)
         return _scores(_judged(loaded.model, blanks.once(SCORED_AT_ONCE), "fp32", loaded.device))
 
     @staticmethod
@@ -238,7 +238,10 @@ class MaskedTask:
 
     def open(self, folder: Path) -> "MaskedReady":
         stores: dict[str, Columns] = {split: Columns.open(folder / "data" / split) for split in _SPLITS}
-        return MaskedReady(self.recipe, TextPair.load(folder).source, stores)
+        ready = MaskedReady(self.recipe, TextPair.load(folder).source, stores)
+        for blanks in (ready.train, ready.valid):  # where no pairs can be made of a text, that is told at once
+            len(blanks)
+        return ready
 
 
 def _pairs(recipe: MaskedRecipe, corpus: Corpus, seed: int) -> SentencePairs | None:
@@ -247,7 +250,7 @@ def _pairs(recipe: MaskedRecipe, corpus: Corpus, seed: int) -> SentencePairs | N
     return SentencePairs(corpus.rows, corpus.document_of, seed=seed, max_length=2 * recipe.limit)
 
 
-def _fixed(recipe: MaskedRecipe, corpus: Corpus, tokenizer: Tokenizer) -> Blanks:
+def fixed(recipe: MaskedRecipe, corpus: Corpus, tokenizer: Tokenizer) -> Blanks:
     """A text with the blanks that it is validated and scored with."""
     masker = Masker(recipe.masking, tokenizer, seed=FIXED_SEED)
     return Blanks(corpus, masker, _pairs(recipe, corpus, FIXED_SEED))
@@ -315,7 +318,7 @@ class MaskedReady:
 
     @property
     def examples(self) -> tuple[int, str]:
-        return len(self._train), "pairs of sentences" if self.recipe.model.next_sentence else "rows"
+        return len(self.train), "pairs of sentences" if self.recipe.model.next_sentence else "rows"
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -331,27 +334,31 @@ class MaskedReady:
         return self.recipe.model.encoder.width
 
     @cached_property
-    def _train(self) -> Blanks:
+    def train(self) -> Blanks:
         corpus = Corpus.of(self.stores["train"])
         masker = Masker(self.recipe.masking, self.tokenizer, seed=self.recipe.seed)
         return Blanks(corpus, masker, _pairs(self.recipe, corpus, self.recipe.seed))
 
     @cached_property
+    def valid(self) -> Blanks:
+        return fixed(self.recipe, Corpus.of(self.stores["valid"]), self.tokenizer)
+
+    @cached_property
     def _plan(self) -> Plan:
         train = self.recipe.train
-        return self._train.plan(train.planned_tokens, self.recipe.seed, train.batch_sentences)
+        return self.train.plan(train.planned_tokens, self.recipe.seed, train.batch_sentences)
 
     def build(self) -> MaskedModel:
-        return build_masked(self.recipe.model, self.tokenizer.size, self._train.masker.most)
+        return build_masked(self.recipe.model, self.tokenizer.size, self.train.masker.most)
 
     def batches(self, cursor: Cursor) -> Generator[tuple[Cursor, Batch], None, None]:
-        return self._train.batches(self._plan, cursor, self.recipe.train.workers)
+        return self.train.batches(self._plan, cursor, self.recipe.train.workers)
 
     def largest(self) -> list[Batch]:
-        return [self._train.batch(rows, 0) for rows in self._plan.epoch(0).largest()]
+        return [self.train.batch(rows, 0) for rows in self._plan.epoch(0).largest()]
 
     def example(self) -> Batch:
-        return self._train.batch(self._plan.epoch(0)[0][:EXAMPLE_ROWS], 0)
+        return self.train.batch(self._plan.epoch(0)[0][:EXAMPLE_ROWS], 0)
 
     def worked(self, batch: Batch) -> int:
         """All that is read."""
@@ -359,5 +366,4 @@ class MaskedReady:
 
     def validate(self, model: Trainable, at_once: int, device: torch.device) -> dict[str, float]:
         assert isinstance(model, MaskedModel)
-        blanks = _fixed(self.recipe, Corpus.of(self.stores["valid"]), self.tokenizer)
-        return _values(_judged(model, blanks.once(at_once), self.recipe.train.precision, device))
+        return _values(_judged(model, self.valid.once(at_once), self.recipe.train.precision, device))

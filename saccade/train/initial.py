@@ -40,8 +40,8 @@ class Initial:
         """Checked, as every model that is loaded."""
         try:
             return checkpoint.load(self.run, torch.device("cpu"))
-        except UsageError as error:
-            raise UsageError(f"init_from: {error}") from None
+        except SaccadeError as error:
+            raise type(error)(f"init_from: {error}") from None
 
     def check(self, recipe: Mapping[str, Any]) -> None:
         """Refuse a recipe whose text or encoder is another than that of the run, whose weights would mean nothing."""
@@ -82,12 +82,13 @@ class Initial:
 
         `noted`: what `facts` gave when the run began, for one that goes on before its first checkpoint.
         """
+        theirs = self._loaded
         if noted and noted.get(FACT) != self.facts()[FACT]:
             raise UsageError(
                 f"init_from: the model in {self.name} is another than this run began with. Put that back, or begin "
                 "anew in --out."
             )
-        taken = take_encoder(model, checkpoint.model_tensors(self._loaded.model), self.name)
+        taken = take_encoder(model, checkpoint.model_tensors(theirs.model), self.name)
         return taken.told(self.name) + (" The encoder stays as it is." if self.freeze else "")
 
     def frozen(self, model: Trainable) -> None:

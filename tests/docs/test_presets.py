@@ -16,10 +16,9 @@ import saccade
 from saccade import config, presets
 from saccade.data.streams import Streams
 from saccade.errors import UsageError
-from saccade.models.build import build_language_model, build_translator
+from saccade.models.build import build_language_model, build_masked, build_translator
 from saccade.models.language_model import LanguageModelConfig
-from saccade.models.transformer_config import TransformerConfig
-from saccade.models.transformer_encoder import TransformerEncoder
+from saccade.models.masked import MaskedConfig
 from saccade.models.translator import TranslatorConfig
 from saccade.recipe import Recipe, load_recipe
 from saccade.train.events import Logged, Prepared, Validated
@@ -64,6 +63,14 @@ def zaremba(width: int, said: str) -> Published:
     """Token vectors, two layers, output with a bias."""
     exactly = 10_000 * width + 2 * lstm(width, width) + 10_000 * (width + 1)
     return Published("Zaremba et al. 2014", (10_000, 10_000), said, exactly, {_TWO_BIASES: 2 * 4 * width})
+
+
+def bert_heads(width: int) -> dict[str, int]:
+    """What its size is told without: a layer, a norm and the output's bias for blanks; a classifier of pairs."""
+    return {
+        "the head that fills blanks, its output tied": width * (width + 1) + 2 * width + 30_522,
+        "the classifier of pairs": 2 * (width + 1),
+    }
 
 
 PUBLISHED: dict[str, Published] = {
@@ -117,14 +124,14 @@ PUBLISHED: dict[str, Published] = {
         (30_522, 30_522),
         "110 M",
         109_482_240,
-        {"the vectors of two segments": -2 * 768, "the pooler": -768 * 769},
+        bert_heads(768),
     ),
     "bert-large": Published(
         "Devlin et al. 2019",
         (30_522, 30_522),
         "340 M",
         335_141_888,
-        {"the vectors of two segments": -2 * 1024, "the pooler": -1024 * 1025},
+        bert_heads(1024),
     ),
     "gpt2-small": Published(
         "Radford et al. 2019", (50_257, 50_257), "117 M", 124_439_808, {_OUTPUT_BIAS: 50_257}
@@ -147,6 +154,16 @@ every_language_model = pytest.mark.parametrize(
     "name", [name for name in presets.names() if presets.tree_of(name)["task"] == "language-model"]
 )
 every_trainable = pytest.mark.parametrize("name", presets.trainable())
+DATA = {
+    "translate": "data={kind: files, train: {source: train.src, target: train.tgt}, valid: {source: valid.src, "
+    "target: valid.tgt}}",
+    "masked-language-model": "data={kind: text, train: train.txt, valid: valid.txt}",
+}
+"""For presets of each task, data of its kind."""
+
+
+def data_for(name: str) -> str:
+    return DATA.get(presets.tree_of(name)["task"], "data={kind: dates}")
 
 
 def built(name: str, source: int, target: int) -> nn.Module:
@@ -157,7 +174,7 @@ def built(name: str, source: int, target: int) -> nn.Module:
         case "translate":
             return build_translator(config.parse(TranslatorConfig, model, name), source, target)
         case "masked-language-model":
-            return TransformerEncoder(config.parse(TransformerConfig, model["encoder"], name), source)
+            return build_masked(config.parse(MaskedConfig, model, name), source)
         case "language-model":
             return build_language_model(config.parse(LanguageModelConfig, model, name), target)
         case task:
@@ -197,9 +214,9 @@ def test_the_count_is_near_what_the_paper_prints(name: str) -> None:
 
 @every_preset
 def test_one_that_waits_for_its_task_is_refused_by_recipes(name: str) -> None:
-    data = ("data={kind: dates}",)
+    data = (data_for(name),)
     if name in presets.trainable():
-        assert load_recipe(name, data)[0].task == "translate"
+        assert load_recipe(name, data)[0].task == presets.tree_of(name)["task"]
         return
     with pytest.raises(UsageError, match=rf"preset is '{name}', which waits for its task, [a-z-]+: recipes have"):
         load_recipe(name, data)
@@ -216,11 +233,14 @@ def test_what_it_says_of_training_is_known_to_recipes(name: str) -> None:
 
 def shrunk(name: str, folder: Path) -> Recipe:
     """The preset with small sizes and few updates; all that gives it its shape is as it was."""
-    recipe, _ = load_recipe(name, ("data={kind: dates}",))
+    recipe, _ = load_recipe(name, (data_for(name),))
     settings = ["train.updates=2", "train.batch_tokens=128", "train.log_every=1", "train.workers=0"]
     settings += ["train.validate_every=2", "train.keep=2", f"text.size={300 if recipe.text.kind == 'bpe' else 20}"]
+    settings += ["train.update_tokens=null"] if recipe.train.update_tokens else []
     # Width is divided so that heads and halves still fit; the copied state and the tied vectors stay as wide as others.
-    for side, part in (("encoder", recipe.model.encoder), ("decoder", recipe.model.decoder)):
+    for side, part in ((side, getattr(recipe.model, side, None)) for side in ("encoder", "decoder")):
+        if part is None:
+            continue
         factor = 125 if part.kind != "transformer" else part.width // 16
         settings.append(f"model.{side}.width={part.width // factor}")
         settings.append(f"model.{side}.layers={min(part.layers, 2)}")
@@ -231,8 +251,11 @@ def shrunk(name: str, folder: Path) -> Recipe:
     if name == "bahdanau-2015":
         settings += ["model.decoder.attention.width=8", "model.decoder.attention.readout_width=4"]
     write_corpus(folder, train=60, valid=5)
-    files = {each: {"source": f"{each}.src", "target": f"{each}.tgt"} for each in ("train", "valid")}
-    (folder / "mine.yaml").write_text(config.to_yaml({"preset": name, "data": {"kind": "files", **files}}))
+    for split in ("train", "valid"):  # as documents of two lines
+        lines = (folder / f"{split}.src").read_text().splitlines()
+        (folder / f"{split}.txt").write_text("".join(f"{line}\n{line[::-1]}\n\n" for line in lines))
+    tree = {"preset": name} | config.override({}, data_for(name))
+    (folder / "mine.yaml").write_text(config.to_yaml(tree))
     return saccade.recipe(folder / "mine.yaml", *settings)
 
 
@@ -287,7 +310,7 @@ def test_a_language_model_learns_from_a_chunk(name: str) -> None:
 @every_trainable
 def test_what_its_paper_says_reaches_the_recipe(name: str) -> None:
     """Every value of the preset stands in the resolved recipe, which tells nothing of it."""
-    recipe, _ = load_recipe(name, ("data={kind: dates}",))
+    recipe, _ = load_recipe(name, (data_for(name),))
     whole, said = config.flatten(config.plain(recipe)), config.flatten(presets.tree_of(name))
     assert said.items() <= whole.items()
 

@@ -12,8 +12,10 @@ import pytest
 import saccade
 from saccade import config
 from saccade.cli.plan import parameters
+from saccade.data.corpus import CorpusData
 from saccade.data.dates import DatesData
 from saccade.data.files import FilesData, Parallel, locate, raw_lines
+from saccade.data.grammar import GrammarData
 from saccade.recipe import Recipe, load_recipe, parse_recipe
 from saccade.recipes import described, shipped, shipped_text
 from saccade.train.events import Logged, Prepared, Validated
@@ -41,6 +43,18 @@ def first_lines(split: Parallel, count: int, folder: Path, base: Path) -> dict[s
     return cut
 
 
+def texts_of(names: tuple[str, ...], recipe: str, folder: Path) -> list[str]:
+    """The beginning of files of plain text, as files in the folder."""
+    if not os.environ.get("SACCADE_DATA") or not all(locate(each, folder).path.exists() for each in names):
+        pytest.skip(f"{recipe} needs its data: set SACCADE_DATA to the folder that holds them")
+    cut = []
+    for name in names:
+        path = folder / Path(name).name.removesuffix(".gz")
+        path.write_bytes(b"".join(islice(raw_lines(locate(name, folder)), 60)))
+        cut.append(str(path))
+    return cut
+
+
 def needs_data(recipe: Recipe) -> bool:
     return "$SACCADE_DATA" in str(recipe.data)
 
@@ -51,6 +65,16 @@ def on_stand_in(name: str, folder: Path) -> Recipe:
     match recipe.data:
         case DatesData():
             return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
+        case GrammarData():
+            return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
+        case CorpusData() if needs_data(recipe):
+            there = {split: getattr(recipe.data, split) for split in LINES}
+            settings = [f"data.{split}={texts_of(files, name, folder)}" for split, files in there.items()]
+            return saccade.recipe(name, *settings, *QUICK)
+        case CorpusData():
+            for split, count in LINES.items():
+                (folder / f"{split}.txt").write_text("a line of text\n" * count + "\nanother text\n" * count)
+            return saccade.recipe(name, *QUICK)
         case FilesData() if needs_data(recipe):
             there = {split: getattr(recipe.data, split) for split in LINES}
             named = [path for files in there.values() for path in (*files.source, *files.target)]
