@@ -48,8 +48,7 @@ class TransformerEncoder(nn.Module):
     @property
     def levels(self) -> list[list[nn.Module]]:
         """Its parts from the token vectors up, one entry a level: what is added to tokens, then block by block."""
-        parts = (self.embed, self.enter, self.structure, self.segments)
-        entrance: list[nn.Module] = [part for part in parts if part is not None]
+        entrance = [part for part in self.children() if part is not self.stack]
         blocks: list[list[nn.Module]] = [[block] for block in self.stack]
         if self.stack.norm is not None:
             blocks[-1].append(self.stack.norm)

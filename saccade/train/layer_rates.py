@@ -13,7 +13,7 @@ from saccade.errors import UsageError
 
 
 @runtime_checkable
-class Levelled(Protocol):
+class _Levelled(Protocol):
     """An encoder that tells its parts from the token vectors up."""
 
     @property
@@ -26,7 +26,7 @@ def rate_factors(model: nn.Module, decay: float) -> dict[str, float]:
     factors = dict.fromkeys(names.values(), 1.0)
     if decay == 1.0:
         return factors
-    levels = _encoder(model).levels
+    levels = _levels(_encoder(model))
     for depth, parts in reversed(list(enumerate(levels))):  # what two levels share goes with the lower one
         for part in parts:
             for parameter in part.parameters():
@@ -42,14 +42,17 @@ def freeze_encoder(model: nn.Module) -> None:
             "freeze is true, but the encoder's norm_kind is batch, whose statistics follow every batch. "
             "Pre-train with another norm, or set freeze to false."
         )
-    for parts in encoder.levels:
-        for part in parts:
-            part.requires_grad_(False)
+    encoder.requires_grad_(False)
 
 
-def _encoder(model: nn.Module) -> Levelled:
+def _levels(encoder: nn.Module) -> list[list[nn.Module]]:
+    """One that does not tell them apart is of one level."""
+    return encoder.levels if isinstance(encoder, _Levelled) else [[encoder]]
+
+
+def _encoder(model: nn.Module) -> nn.Module:
     encoder = getattr(model, "encoder", None)
-    if not isinstance(encoder, Levelled):
+    if not isinstance(encoder, nn.Module):
         raise UsageError(
             "layer-wise rates and frozen weights are for models with an encoder; this one has none. "
             "Leave out train.layer_decay and freeze."

@@ -171,6 +171,13 @@ def test_a_frozen_encoder() -> None:
         freeze_encoder(masked(TRANSFORMER | {"norm_kind": "batch"}))
 
 
+def test_an_encoder_without_levels_is_one() -> None:
+    model = nn.ModuleDict({"encoder": nn.Linear(2, 2), "output": nn.Linear(2, 2)})
+    assert rate_factors(model, 0.5) == {
+        "encoder.weight": 0.5, "encoder.bias": 0.5, "output.weight": 1.0, "output.bias": 1.0
+    }  # fmt: skip
+
+
 def test_without_an_encoder_there_are_no_levels() -> None:
     for call in (freeze_encoder, lambda model: rate_factors(model, 0.5)):
         with pytest.raises(UsageError, match="this one has none"):
