@@ -39,6 +39,8 @@ class Model:
         match loaded.model:  # what a verb needs is read here, so that a folder that is not whole is refused at once
             case Translator():
                 _ = self.engine, self.decode
+            case MaskedModel():
+                _ = self.filler
 
     @property
     def task(self) -> str:

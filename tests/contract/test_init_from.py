@@ -3,7 +3,7 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from saccade import config
 from saccade.checkpoint import RunFolder, model_tensors
 from saccade.disk import read_tensors
 from saccade.errors import SaccadeError, UsageError
-from saccade.recipe import Recipe, load_recipe, parse_recipe
+from saccade.recipe import RECIPES, Recipe, load_recipe, parse_recipe
 from saccade.train.events import Prepared
 from saccade.train.ready import made_ready
 from tests.support.blanks import COLOURS, recipe, write_text
@@ -95,6 +95,33 @@ def test_text_encoder_and_weights_are_those_of_the_run(
     assert str(run) in told
     noted = json.loads((tmp_path / "run" / "config.json").read_text())["init_from"]
     assert noted["run"] == str(run)
+
+
+LABELLED: dict[str, dict[str, Any]] = {
+    "tag": {"data": {"kind": "notices", "train": 12, "valid": 6, "test": 6}},
+    "classify": {"data": {"kind": "reviews", "train": 12, "valid": 6, "test": 6}, "model": {"kind": "sequence"}},
+}
+"""As short as their recipes may be."""
+
+
+@pytest.mark.parametrize("task", LABELLED)
+def test_taggers_and_classifiers_begin_with_what_was_read(task: str, corpus: Path, tmp_path: Path) -> None:
+    """Frozen, tuned, and tuned layer by layer; what is loaded afterwards has the encoder that was trained."""
+    if task not in {name for each in RECIPES for name in get_args(each.model_fields["task"].annotation)}:
+        pytest.skip(f"the task {task} is not there yet")
+    read = tmp_path / "read"
+    saccade.train(recipe(corpus, "bert", "text={kind: char}"), read, device="cpu")
+    published = read_tensors(read / "model.safetensors")
+    for name, decay in (("frozen", 1.0), ("tuned", 1.0), ("by layer", 0.5)):
+        tree = {"task": task, "init_from": str(read), "freeze": name == "frozen", **LABELLED[task]}
+        tree["train"] = {**SHORT, "layer_decay": decay}
+        saccade.train(parse_recipe(tree), tmp_path / name, device="cpu")
+        after = read_tensors(tmp_path / name / "model.safetensors")
+        encoder = [each for each in published if each.startswith("encoder.")]
+        assert (tmp_path / name / "tokenizer.json").read_bytes() == (read / "tokenizer.json").read_bytes()
+        moved = [each for each in encoder if not torch.equal(after[each], published[each])]
+        assert bool(moved) == (name != "frozen")
+        assert saccade.load(tmp_path / name, "cpu").parameters > 0
 
 
 def test_a_frozen_encoder_stays_and_all_else_learns(corpus: Path, first: Path, tmp_path: Path) -> None:

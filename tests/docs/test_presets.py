@@ -245,7 +245,7 @@ def shrunk(name: str, folder: Path) -> Recipe:
         settings.append(f"model.{side}.width={part.width // factor}")
         settings.append(f"model.{side}.layers={min(part.layers, 2)}")
         if part.kind == "transformer":
-            settings += [f"model.{side}.heads={part.heads // 2}", f"model.{side}.feedforward=24"]
+            settings += [f"model.{side}.heads={min(4, part.heads // 2)}", f"model.{side}.feedforward=24"]
         else:
             settings.append(f"model.{side}.embedding={part.embedding_width // factor}")
     if name == "bahdanau-2015":
