@@ -4,6 +4,7 @@ from saccade.text.dropout import BpeDropout
 from saccade.text.learn import train_tokenizers
 from saccade.text.pair import TextPair
 from saccade.text.recipe import BpeText, ByteText, CharText, TextConfig, UnigramText, WordText
+from saccade.text.stream import TextStream
 from saccade.text.tokenizer import Tokenizer
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "CharText",
     "TextConfig",
     "TextPair",
+    "TextStream",
     "Tokenizer",
     "UnigramText",
     "WordText",

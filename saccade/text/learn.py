@@ -68,6 +68,9 @@ def _train(config: TextConfig, lines: Iterable[str], seed: int) -> Tokenizer:
         case CharText():
             model = _bpe(_most_frequent(_count_characters(text), config.size - len(RESERVED)), [])
         case WordText():
+            if config.cut == "spaces":
+                words = _learn_words(text, config.size - len(SPECIALS), pre_tokenizers.WhitespaceSplit())
+                return Tokenizer(TokenizerFile.at_spaces(normalizer, words).write())
             model = _learn_words(text, config.size - len(SPECIALS))
         case BpeText():
             model = _learn_bpe(text, config.size - len(RESERVED))
@@ -149,10 +152,12 @@ def _learn_unigram(lines: Sequence[str], room: int) -> UnigramModel:
     return UnigramModel(vocab=[(piece, scores.get(piece, 0.0)) for piece in _numbered(RESERVED, best)])
 
 
-def _learn_words(lines: Sequence[str], room: int) -> WordModel:
-    trainer = trainers.WordLevelTrainer(vocab_size=room, show_progress=False)
-    learnt = _run(models.WordLevel(), trainer, lines)["vocab"]
-    return WordModel(vocab=_numbered(SPECIALS, sorted(learnt, key=learnt.__getitem__)))
+def _learn_words(lines: Sequence[str], room: int, cut: pre_tokenizers.PreTokenizer | None = None) -> WordModel:
+    """A word that is spelt as a reserved token is that token, which takes no room."""
+    trainer = trainers.WordLevelTrainer(vocab_size=room + len(SPECIALS), show_progress=False)
+    learnt = _run(models.WordLevel(), trainer, lines, cut)["vocab"]
+    ranked = [word for word in sorted(learnt, key=learnt.__getitem__) if word not in SPECIALS]
+    return WordModel(vocab=_numbered(SPECIALS, ranked[:room]))
 
 
 def _numbered(reserved: Sequence[str], pieces: Sequence[str]) -> dict[str, int]:
@@ -160,10 +165,15 @@ def _numbered(reserved: Sequence[str], pieces: Sequence[str]) -> dict[str, int]:
     return {piece: each for each, piece in enumerate(dict.fromkeys((*reserved, *pieces)))}
 
 
-def _run(model: models.Model, trainer: trainers.Trainer, lines: Sequence[str]) -> dict[str, Any]:
+def _run(
+    model: models.Model,
+    trainer: trainers.Trainer,
+    lines: Sequence[str],
+    cut: pre_tokenizers.PreTokenizer | None = None,
+) -> dict[str, Any]:
     """What the library's trainer made of the lines, as plain values."""
     whole = library.Tokenizer(model)
-    whole.pre_tokenizer = pre_tokenizers.Split(library.Regex(layout.WORDS), "isolated")
+    whole.pre_tokenizer = cut or pre_tokenizers.Split(library.Regex(layout.WORDS), "isolated")
     whole.train_from_iterator(lines, trainer, length=len(lines))
     learnt: dict[str, Any] = json.loads(whole.to_str())["model"]
     return learnt

@@ -59,7 +59,10 @@ class WordText(_AnyText):
     """One token a word; a word outside the vocabulary becomes `<unk>`."""
 
     kind: Literal["word"] = "word"
-    """One token a word, with the space before it."""
+    """One token a word."""
+    cut: Literal["signs", "spaces"] = "signs"
+    """signs: letters, digits and other signs apart, each with the space before it, so that no space is lost; spaces:
+    a word is what white space separates, for text that is tokenised already, as the Penn Treebank's."""
     size: Annotated[int, Field(ge=_SPECIALS + 1)] = 30_000
     """Ids in the vocabulary: 4 specials and the most frequent words."""
     sample: Lines = 500_000
