@@ -6,6 +6,9 @@ only after it was checked here: it aborts the process on some that are damaged.
 The vocabulary begins with the four specials and, but for words, the 256 bytes. A text is cut before the model sees it
 so that a piece holds either letters, digits, other signs or white space, with at most one space in front. `<s>` or
 `<0x41>` in a user's text mixes signs with letters: it is never one piece, never to be taken for a reserved token.
+
+Text of the kind `space` is cut at white space alone, which is not kept. There `<pad>`, `<s>` and `</s>` in a user's
+text come apart behind their first sign; `<unk>` is what it says, an unknown word.
 """
 
 from itertools import product
@@ -20,8 +23,16 @@ from saccade.types import SPECIALS
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 RESERVED = (*SPECIALS, *BYTES)
 WORDS = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
+SPACE, RESERVED_SIGN = r"\s+", r"^<(?=(?:pad|/?s)>$)"
 
 _CUT = {"type": "Split", "pattern": {"Regex": WORDS}, "behavior": "Isolated", "invert": False}
+_AT_SPACE = {
+    "type": "Sequence",
+    "pretokenizers": [
+        {"type": "Split", "pattern": {"Regex": SPACE}, "behavior": "Removed", "invert": False},
+        {"type": "Split", "pattern": {"Regex": RESERVED_SIGN}, "behavior": "Isolated", "invert": False},
+    ],
+}
 _JOIN = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]}
 _FORMS: tuple[Normalization, ...] = ("none", "nfc", "nfkc")
 
@@ -84,8 +95,13 @@ class TokenizerFile(_Part):
     normalizer: dict[str, Any] | None
     pre_tokenizer: dict[str, Any] = _CUT
     post_processor: None = None
-    decoder: dict[str, Any] = _JOIN
+    decoder: dict[str, Any] | None = _JOIN
     model: Annotated[Model, Field(discriminator="type")]
+
+    @property
+    def at_space(self) -> bool:
+        """Whether tokens are what white space separates."""
+        return self.pre_tokenizer == _AT_SPACE
 
     def ids(self) -> dict[str, int]:
         return {piece: each for each, piece in enumerate(self.model.pieces())}
@@ -125,13 +141,18 @@ class TokenizerFile(_Part):
             return "it merges pieces that are not in its vocabulary"
         if self.normalizer not in [normalizer(form, lowercase) for form, lowercase in product(_FORMS, (False, True))]:
             return "its normalizer is another"
-        if self.pre_tokenizer != _CUT or self.decoder != _JOIN:
+        space = isinstance(self.model, WordModel) and (self.pre_tokenizer, self.decoder) == (_AT_SPACE, None)
+        if not space and (self.pre_tokenizer, self.decoder) != (_CUT, _JOIN):
             return "its pre_tokenizer or decoder is another"
         return ""
 
     @staticmethod
     def _merges_known(model: BpeModel) -> bool:
         return all(piece in model.vocab for left, right in model.merges for piece in (left, right, left + right))
+
+
+def cut_at_space(normalizer: dict[str, Any] | None, model: WordModel) -> TokenizerFile:
+    return TokenizerFile(normalizer=normalizer, pre_tokenizer=_AT_SPACE, decoder=None, model=model)
 
 
 def normalizer(form: Normalization, lowercase: bool) -> dict[str, Any] | None:

@@ -16,7 +16,17 @@ from tokenizers import models, pre_tokenizers, trainers
 from saccade.text import layout, units
 from saccade.text.layout import RESERVED, BpeModel, TokenizerFile, UnigramModel, WordModel
 from saccade.text.pair import TextPair
-from saccade.text.recipe import BpeText, ByteText, CharText, TextConfig, UnigramText, WordText
+from saccade.text.recipe import (
+    BpeSide,
+    ByteSide,
+    CharSide,
+    SideText,
+    SpaceSide,
+    TextConfig,
+    UnigramSide,
+    WordSide,
+    sides,
+)
 from saccade.text.tokenizer import Tokenizer, refuse_surrogates
 from saccade.types import SPECIALS
 
@@ -27,6 +37,13 @@ COVERAGE = 0.9999
 LEAST_PAIRS = 2
 # The library goes through a whole word for each pair it merges in it: a line without a space would take hours.
 LONGEST_UNIT = 1000
+_AT_WORDS = pre_tokenizers.Split(library.Regex(layout.WORDS), "isolated")
+_AT_SPACE = pre_tokenizers.Sequence(
+    [
+        pre_tokenizers.Split(library.Regex(layout.SPACE), "removed"),
+        pre_tokenizers.Split(library.Regex(layout.RESERVED_SIGN), "isolated"),
+    ]
+)
 
 
 def train_tokenizers(config: TextConfig, sources: Iterable[str], targets: Iterable[str], seed: int) -> TextPair:
@@ -37,7 +54,8 @@ def train_tokenizers(config: TextConfig, sources: Iterable[str], targets: Iterab
     if config.shared:
         both = _train(config, chain(sources, targets), seed)
         return TextPair(both, both, shared=True)
-    return TextPair(_train(config, sources, seed), _train(config, targets, seed), shared=False)
+    of_source, of_target = sides(config)
+    return TextPair(_train(of_source, sources, seed), _train(of_target, targets, seed), shared=False)
 
 
 def sample_lines(lines: Iterable[str], count: int, seed: int) -> list[str]:
@@ -54,10 +72,10 @@ def sample_lines(lines: Iterable[str], count: int, seed: int) -> list[str]:
     return [line for _, line in sorted(kept)]
 
 
-def _train(config: TextConfig, lines: Iterable[str], seed: int) -> Tokenizer:
+def _train(config: SideText, lines: Iterable[str], seed: int) -> Tokenizer:
     normalizer = layout.normalizer(config.normalize, config.lowercase)
     bytes_only = Tokenizer(TokenizerFile(normalizer=normalizer, model=_bpe([], [])).write())
-    if isinstance(config, ByteText):
+    if isinstance(config, ByteSide):
         return bytes_only
     sample = sample_lines(lines, config.sample, seed)
     for line in sample:
@@ -65,13 +83,16 @@ def _train(config: TextConfig, lines: Iterable[str], seed: int) -> Tokenizer:
     text = [bytes_only.normalise(line) for line in sample]
     model: layout.Model
     match config:
-        case CharText():
+        case CharSide():
             model = _bpe(_most_frequent(_count_characters(text), config.size - len(RESERVED)), [])
-        case WordText():
+        case WordSide():
             model = _learn_words(text, config.size - len(SPECIALS))
-        case BpeText():
+        case SpaceSide():
+            words = _learn_words(text, config.size - len(SPECIALS), _AT_SPACE)
+            return Tokenizer(layout.cut_at_space(normalizer, words).write())
+        case BpeSide():
             model = _learn_bpe(text, config.size - len(RESERVED))
-        case UnigramText():
+        case UnigramSide():
             model = _learn_unigram(text, config.size - len(RESERVED))
     return Tokenizer(TokenizerFile(normalizer=normalizer, model=model).write())
 
@@ -149,9 +170,9 @@ def _learn_unigram(lines: Sequence[str], room: int) -> UnigramModel:
     return UnigramModel(vocab=[(piece, scores.get(piece, 0.0)) for piece in _numbered(RESERVED, best)])
 
 
-def _learn_words(lines: Sequence[str], room: int) -> WordModel:
+def _learn_words(lines: Sequence[str], room: int, cut: pre_tokenizers.PreTokenizer = _AT_WORDS) -> WordModel:
     trainer = trainers.WordLevelTrainer(vocab_size=room, show_progress=False)
-    learnt = _run(models.WordLevel(), trainer, lines)["vocab"]
+    learnt = _run(models.WordLevel(), trainer, lines, cut)["vocab"]
     return WordModel(vocab=_numbered(SPECIALS, sorted(learnt, key=learnt.__getitem__)))
 
 
@@ -160,10 +181,15 @@ def _numbered(reserved: Sequence[str], pieces: Sequence[str]) -> dict[str, int]:
     return {piece: each for each, piece in enumerate(dict.fromkeys((*reserved, *pieces)))}
 
 
-def _run(model: models.Model, trainer: trainers.Trainer, lines: Sequence[str]) -> dict[str, Any]:
+def _run(
+    model: models.Model,
+    trainer: trainers.Trainer,
+    lines: Sequence[str],
+    cut: pre_tokenizers.PreTokenizer = _AT_WORDS,
+) -> dict[str, Any]:
     """What the library's trainer made of the lines, as plain values."""
     whole = library.Tokenizer(model)
-    whole.pre_tokenizer = pre_tokenizers.Split(library.Regex(layout.WORDS), "isolated")
+    whole.pre_tokenizer = cut
     whole.train_from_iterator(lines, trainer, length=len(lines))
     learnt: dict[str, Any] = json.loads(whole.to_str())["model"]
     return learnt

@@ -3,6 +3,7 @@
 import re
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,6 +36,7 @@ class Tokenizer:
         self._changes = _what_changes(file.normalizer)
         self._pieces = file.model.pieces()
         self._is_word = isinstance(file.model, WordModel)
+        self._at_space = file.at_space
         self._bytes = [piece.encode() for piece in self._pieces]
         if not self._is_word:
             self._bytes[len(SPECIALS) : len(RESERVED)] = [bytes([byte]) for byte in range(256)]
@@ -72,7 +74,9 @@ class Tokenizer:
         return TokenizerFile.read(self._json, "tokenizer.json").model
 
     def normalise(self, text: str) -> str:
-        """What comes back from `decode(encode(text))`."""
+        """What comes back from `decode(encode(text))`, where no word of it is unknown."""
+        if self._at_space:
+            return " ".join(self.words(text))
         return _unicode([text], lambda: self._normal(text))
 
     def _normal(self, text: str) -> str:
@@ -81,8 +85,11 @@ class Tokenizer:
         return str(self._library.normalizer.normalize_str(text))
 
     def words(self, text: str) -> list[str]:
-        """The normalised text cut into the stretches that no piece crosses; joined they are that text."""
-        whole = self.normalise(text)
+        """The normalised text cut into the stretches that no piece crosses; joined they are that text.
+
+        Tokens that white space separates are cut without it: they are joined by single spaces.
+        """
+        whole = _unicode([text], lambda: self._normal(text))
         cut = _unicode([whole], lambda: self._library.pre_tokenizer.pre_tokenize_str(whole))
         return [word for word, _ in cut]
 
@@ -109,6 +116,8 @@ class Tokenizer:
 
         White space counts to the word behind it, at the end to the last. A text without words has word 0 alone.
         """
+        if self._at_space:
+            return self._places_at_space(text)[: len(ids)]
         stretches = _WORD_WITH_SPACE.findall(text) or [""]
         ends = np.cumsum([len(self.normalise(each).encode()) for each in stretches])
         pieces = [word.encode() for word in self.words(text)] if self._is_word else [self._bytes[each] for each in ids]
@@ -117,6 +126,13 @@ class Tokenizer:
         words: list[int] = np.minimum(np.searchsorted(ends, begins, side="right"), len(ends) - 1).tolist()
         return words
 
+    def _places_at_space(self, text: str) -> list[int]:
+        """Each stretch is a word, but for those that look like a reserved token and are cut into two."""
+        whole = _unicode([text], lambda: self._normal(text))
+        spans = [span for _, span in self._library.pre_tokenizer.pre_tokenize_str(whole)]
+        begins = [begin > end for (_, end), (begin, _) in pairwise(spans)]
+        return list(accumulate(begins, initial=0)) if spans else []
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids; PAD, START and END say nothing, and bytes that are no UTF-8 become U+FFFD.
 
@@ -124,6 +140,8 @@ class Tokenizer:
         """
         self._check(ids)
         parts = [self._bytes[each] for each in ids]
+        if self._at_space:
+            return b" ".join(part for part in parts if part).decode("utf-8", errors="replace")
         if self._is_word:
             begun = False
             for place, part in enumerate(parts):
