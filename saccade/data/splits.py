@@ -69,6 +69,20 @@ def split_pairs(
             )
 
 
+def files_of(data: DataConfig, split: Split) -> tuple[str, ...]:
+    """The files and folders that the section names for a split, if it names any."""
+    match data:
+        case FilesData():
+            files = _files_of(data, split)
+            return () if files is None else files.files
+        case TreesData():
+            return tuple(getattr(data, split).files)
+        case BabiData():
+            return (data.folder,)
+        case DatesData() | CmudictData():
+            return ()
+
+
 def _files_of(data: FilesData, split: Split) -> Parallel | None:
     if split == "valid" and data.valid is None:
         return data.train

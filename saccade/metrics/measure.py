@@ -6,14 +6,14 @@ from saccade.metrics.brackets import bracket_f1
 from saccade.metrics.distinct import distinct_1, distinct_2
 from saccade.metrics.edits import cer, g2p_wer, per, wer
 from saccade.metrics.lines import References
-from saccade.metrics.names import MetricName
+from saccade.metrics.names import TextMetric
 from saccade.metrics.overlap import answer_em, answer_f1, rouge_1, rouge_2, rouge_l
 from saccade.metrics.score import Score
 from saccade.metrics.slots import intent_accuracy, slot_f1
 from saccade.metrics.text import bleu, bleu_code, chrf, exact_match, ter
 
 
-def measure(name: MetricName, outputs: Sequence[str], references: References, *, confidence: bool = True) -> Score:  # noqa: C901 one line for each metric
+def measure(name: TextMetric, outputs: Sequence[str], references: References, *, confidence: bool = True) -> Score:  # noqa: C901 one line for each metric
     match name:
         case "bleu":
             return bleu(outputs, references, confidence=confidence)

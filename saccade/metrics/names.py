@@ -1,8 +1,8 @@
-"""The metrics of written text by name. Imports nothing: a command's --help need not wait for it."""
+"""The metrics of sequence to sequence by name. Imports nothing: a command's --help need not wait for it."""
 
 from typing import Literal
 
-MetricName = Literal[
+TextMetric = Literal[
     "bleu", "bleu_code", "chrf", "ter", "exact_match",
     "wer", "cer", "per", "g2p_wer",
     "rouge_1", "rouge_2", "rouge_l",
@@ -10,7 +10,8 @@ MetricName = Literal[
     "bracket_f1", "slot_f1", "intent_accuracy",
     "distinct_1", "distinct_2",
 ]  # fmt: skip
-METRICS: tuple[MetricName, ...] = (
+"""What is measured on written text alone."""
+TEXT_METRICS: tuple[TextMetric, ...] = (
     "bleu", "bleu_code", "chrf", "ter", "exact_match",
     "wer", "cer", "per", "g2p_wer",
     "rouge_1", "rouge_2", "rouge_l",
@@ -18,5 +19,10 @@ METRICS: tuple[MetricName, ...] = (
     "bracket_f1", "slot_f1", "intent_accuracy",
     "distinct_1", "distinct_2",
 )  # fmt: skip
-ERRORS: frozenset[str] = frozenset({"ter", "wer", "cer", "per", "g2p_wer"})
-"""Less of these is better."""
+MetricName = TextMetric | Literal["perplexity"]
+METRICS: tuple[MetricName, ...] = (*TEXT_METRICS, "perplexity")
+USUAL: tuple[MetricName, ...] = ("bleu", "chrf", "exact_match")
+"""What is measured where a recipe does not say."""
+WITHOUT_REFERENCE: frozenset[str] = frozenset({"distinct_1", "distinct_2"})
+"""These tell nothing of right and wrong: no model is chosen by them."""
+LESS_IS_BETTER: frozenset[str] = frozenset({"ter", "wer", "cer", "per", "g2p_wer", "perplexity"})

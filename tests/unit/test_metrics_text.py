@@ -17,7 +17,7 @@ from saccade.metrics.edits import cer, distance, g2p_wer, per, wer
 from saccade.metrics.interval import bootstrap_mean, bootstrap_sums
 from saccade.metrics.lines import f1, ratio
 from saccade.metrics.measure import measure
-from saccade.metrics.names import ERRORS, METRICS, MetricName
+from saccade.metrics.names import LESS_IS_BETTER, METRICS, TEXT_METRICS, USUAL, WITHOUT_REFERENCE, TextMetric
 from saccade.metrics.overlap import (
     answer_em,
     answer_f1,
@@ -30,10 +30,10 @@ from saccade.metrics.overlap import (
 )
 from saccade.metrics.slots import intent_accuracy, slot_f1, slots_of
 from saccade.metrics.text import bleu, bleu_code, chrf, code_tokens, exact_match
+from saccade.train.loop import is_better
+from saccade.train.settings import LOWER_IS_BETTER
 
-WITHOUT_REFERENCE = ("distinct_1", "distinct_2")
-WITHOUT_INTERVAL = ("distinct_1", "distinct_2")
-every_metric = pytest.mark.parametrize("name", METRICS)
+every_metric = pytest.mark.parametrize("name", TEXT_METRICS)
 short_text = st.text("abc ", max_size=9)
 
 
@@ -41,8 +41,16 @@ short_text = st.text("abc ", max_size=9)
 
 
 def test_the_names_are_the_type() -> None:
-    assert get_args(MetricName) == METRICS
-    assert set(METRICS) > ERRORS
+    assert get_args(TextMetric) == TEXT_METRICS
+    assert set(METRICS) > LESS_IS_BETTER | WITHOUT_REFERENCE | {*USUAL}
+
+
+def test_training_knows_what_is_better() -> None:
+    assert set(LOWER_IS_BETTER) >= LESS_IS_BETTER
+    assert not set(LOWER_IS_BETTER) & (set(METRICS) - LESS_IS_BETTER)
+    for metric, better in (("per", 10.0), ("bracket_f1", 30.0)):
+        assert is_better({metric: better, "loss": 1.0}, {metric: 20.0, "loss": 1.0}, metric)
+        assert not is_better({metric: 20.0, "loss": 1.0}, {metric: better, "loss": 1.0}, metric)
 
 
 RIGHT = [
@@ -53,41 +61,41 @@ RIGHT = [
 
 
 @every_metric
-def test_a_perfect_output_gets_the_best_score(name: MetricName) -> None:
+def test_a_perfect_output_gets_the_best_score(name: TextMetric) -> None:
     score = measure(name, RIGHT, RIGHT)
     assert score.count == 3
     if name in WITHOUT_REFERENCE:
         assert 0 < score.value <= 100
     else:
-        assert score.value == pytest.approx(0.0 if name in ERRORS else 100.0)
+        assert score.value == pytest.approx(0.0 if name in LESS_IS_BETTER else 100.0)
 
 
 @every_metric
-def test_a_wrong_output_is_worse_and_its_interval_holds_it(name: MetricName) -> None:
+def test_a_wrong_output_is_worse_and_its_interval_holds_it(name: TextMetric) -> None:
     wrong = ["(S (NP NN )NP )S", RIGHT[1], RIGHT[1]]
     score = measure(name, wrong, RIGHT)
     if name not in WITHOUT_REFERENCE:
-        assert score.value > 0 if name in ERRORS else score.value < 100
-    assert math.isnan(score.low) == (name in WITHOUT_INTERVAL)
-    if name not in WITHOUT_INTERVAL:
+        assert score.value > 0 if name in LESS_IS_BETTER else score.value < 100
+    assert math.isnan(score.low) == (name in WITHOUT_REFERENCE)
+    if name not in WITHOUT_REFERENCE:
         assert 0 <= score.low <= score.value <= score.high
         assert measure(name, wrong, RIGHT) == score  # the resamples are the same each time
 
 
 @every_metric
-def test_one_of_several_references_is_enough(name: MetricName) -> None:
+def test_one_of_several_references_is_enough(name: TextMetric) -> None:
     if name in WITHOUT_REFERENCE:
         return
     several = [["other words (X Y )X", right] for right in RIGHT[:2]] + [RIGHT[2]]
     score = measure(name, RIGHT, several)
-    assert score.value == pytest.approx(0.0 if name in ERRORS else 100.0)
+    assert score.value == pytest.approx(0.0 if name in LESS_IS_BETTER else 100.0)
     assert score.signature is None or "nrefs:var" in score.signature
     with pytest.raises(UsageError, match="line 2 has no reference"):
         measure(name, RIGHT, [RIGHT[0], [], RIGHT[2]])
 
 
 @every_metric
-def test_lines_must_pair_up(name: MetricName) -> None:
+def test_lines_must_pair_up(name: TextMetric) -> None:
     with pytest.raises(UsageError, match=r"nothing to score|at least one line"):
         measure(name, [], [])
     with pytest.raises(UsageError, match="a list of"):
@@ -99,7 +107,7 @@ def test_lines_must_pair_up(name: MetricName) -> None:
 
 @every_metric
 @pytest.mark.parametrize("output", ["", " ", ")", "((", "\0", "é́ 日本", "<unk>"])
-def test_any_output_can_be_scored(name: MetricName, output: str) -> None:
+def test_any_output_can_be_scored(name: TextMetric, output: str) -> None:
     score = measure(name, [output] * 3, RIGHT)
     assert math.isfinite(score.value)
     assert score.value >= 0
