@@ -7,7 +7,7 @@ from saccade import config
 from saccade.cli.streams import say, tell
 from saccade.cli.words import amount, megabytes
 from saccade.recipe import Recipe
-from saccade.text import CharText, SpaceText
+from saccade.text import CharText
 
 _FLOAT = 4
 
@@ -33,7 +33,7 @@ def tell_plan(recipe: Recipe, base: Path, out: Path, *, resume: bool, overwrite:
 
 
 def _fewer(recipe: Recipe) -> str:
-    return "more" if isinstance(recipe.text, (CharText, SpaceText)) else "fewer"
+    return "more" if isinstance(recipe.text, CharText) else "fewer"
 
 
 def parameters(recipe: Recipe, sizes: Mapping[str, int]) -> int:

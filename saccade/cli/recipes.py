@@ -135,7 +135,7 @@ def rows_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
     return [row | {"tasks": [] if len(tasks) == len(recipes) else tasks} for row, tasks in every]
 
 
-_PARTS = ("preset", "task", "seed", "init_from", "data", "text", "model", "train", "decode", "metrics")
+_PARTS = ("preset", "task", "seed", "init_from", "data", "text", "read", "model", "train", "decode", "metrics")
 """The order of a recipe."""
 
 

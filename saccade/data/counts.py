@@ -56,15 +56,16 @@ class Counts:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def sentences(self) -> list[str]:
+    def sentences(self, unit: str = "pair") -> list[str]:
         """What was done, in words: one sentence for each kind of thing that occurred."""
-        told = [f"{many(self.lines, 'row')} read, {many(self.kept, 'pair')} kept."]
+        told = [f"{many(self.lines, 'row')} read, {many(self.kept, unit)} kept."]
         for kind, words in _IN_WORDS.items():
             count: int = getattr(self, kind)
             if count:
                 where = [place.partition(" ")[2] for place in self.places if place.startswith(f"{kind} ")]
                 more = ", …" if count > len(where) and kind != "trimmed" else ""
                 places = f" ({', '.join(where)}{more})" if where else ""
+                words = words.replace("pairs", f"{unit}s")
                 told.append(f"{words[0].upper()}{words[1:]}: {count:,}{places}.")
         return told
 

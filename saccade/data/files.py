@@ -20,6 +20,7 @@ from saccade.data.parallel import FilesData as FilesData
 from saccade.data.parallel import OnBad as OnBad
 from saccade.data.parallel import OnLong as OnLong
 from saccade.data.parallel import Parallel as Parallel
+from saccade.data.parallel import Paths as Paths
 from saccade.data.parses import Heads, read_heads
 from saccade.errors import UsageError
 
@@ -81,7 +82,7 @@ def _unpacked(stream: io.BufferedReader) -> IO[bytes]:
     return stream
 
 
-def _mended(raw: bytes, first: bool) -> tuple[bytes, tuple[Kind, ...]]:
+def mended(raw: bytes, first: bool) -> tuple[bytes, tuple[Kind, ...]]:
     """A line without its end and byte-order mark, and what else than the line feed was removed."""
     if raw.endswith(b"\n"):
         raw = raw[:-1]
@@ -96,11 +97,11 @@ def _mended(raw: bytes, first: bool) -> tuple[bytes, tuple[Kind, ...]]:
 def lines(stream: BinaryIO) -> Iterator[Line]:
     """Any bytes as lines of text: as many as came in, whatever they hold."""
     for number, raw in enumerate(iter(stream.readline, b"")):
-        mended, repairs = _mended(raw, number == 0)
+        whole, repairs = mended(raw, number == 0)
         try:
-            yield Line(mended.decode("utf-8"), repairs)
+            yield Line(whole.decode("utf-8"), repairs)
         except UnicodeDecodeError:
-            yield Line(mended.decode("utf-8", errors="replace"), (*repairs, "invalid_utf8"))
+            yield Line(whole.decode("utf-8", errors="replace"), (*repairs, "invalid_utf8"))
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class _Reader:
         self.problems.append(message)
 
     def text(self, raw: bytes, number: int, file: File) -> str:
-        raw, repairs = _mended(raw, number == 1)
+        raw, repairs = mended(raw, number == 1)
         for kind in repairs:
             self.counts.note(kind, f"{file.name}:{number}")
         try:

@@ -1,4 +1,4 @@
-"""Text to token ids and back: char, byte, word, space, BPE and unigram tokenizers, learnt from the training text."""
+"""Text to token ids and back: char, byte, word, BPE and unigram tokenizers, learnt from the training text."""
 
 from saccade.text.dropout import BpeDropout
 from saccade.text.learn import train_tokenizers
@@ -9,12 +9,13 @@ from saccade.text.recipe import (
     ByteText,
     CharText,
     SideText,
-    SpaceText,
     TextConfig,
     UnigramText,
+    WordSide,
     WordText,
     sides,
 )
+from saccade.text.stream import TextStream
 from saccade.text.tokenizer import Tokenizer
 
 __all__ = [
@@ -24,11 +25,12 @@ __all__ = [
     "ByteText",
     "CharText",
     "SideText",
-    "SpaceText",
     "TextConfig",
     "TextPair",
+    "TextStream",
     "Tokenizer",
     "UnigramText",
+    "WordSide",
     "WordText",
     "sides",
     "train_tokenizers",

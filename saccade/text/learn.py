@@ -16,17 +16,7 @@ from tokenizers import models, pre_tokenizers, trainers
 from saccade.text import layout, units
 from saccade.text.layout import RESERVED, BpeModel, TokenizerFile, UnigramModel, WordModel
 from saccade.text.pair import TextPair
-from saccade.text.recipe import (
-    BpeSide,
-    ByteSide,
-    CharSide,
-    SideText,
-    SpaceSide,
-    TextConfig,
-    UnigramSide,
-    WordSide,
-    sides,
-)
+from saccade.text.recipe import BpeSide, ByteSide, CharSide, SideText, TextConfig, UnigramSide, WordSide, sides
 from saccade.text.tokenizer import Tokenizer, refuse_surrogates
 from saccade.types import SPECIALS
 
@@ -37,13 +27,6 @@ COVERAGE = 0.9999
 LEAST_PAIRS = 2
 # The library goes through a whole word for each pair it merges in it: a line without a space would take hours.
 LONGEST_UNIT = 1000
-_AT_WORDS = pre_tokenizers.Split(library.Regex(layout.WORDS), "isolated")
-_AT_SPACE = pre_tokenizers.Sequence(
-    [
-        pre_tokenizers.Split(library.Regex(layout.SPACE), "removed"),
-        pre_tokenizers.Split(library.Regex(layout.RESERVED_SIGN), "isolated"),
-    ]
-)
 
 
 def train_tokenizers(config: TextConfig, sources: Iterable[str], targets: Iterable[str], seed: int) -> TextPair:
@@ -86,10 +69,10 @@ def _train(config: SideText, lines: Iterable[str], seed: int) -> Tokenizer:
         case CharSide():
             model = _bpe(_most_frequent(_count_characters(text), config.size - len(RESERVED)), [])
         case WordSide():
+            if config.cut == "spaces":
+                words = _learn_words(text, config.size - len(SPECIALS), pre_tokenizers.WhitespaceSplit())
+                return Tokenizer(TokenizerFile.at_spaces(normalizer, words).write())
             model = _learn_words(text, config.size - len(SPECIALS))
-        case SpaceSide():
-            words = _learn_words(text, config.size - len(SPECIALS), _AT_SPACE)
-            return Tokenizer(layout.cut_at_space(normalizer, words).write())
         case BpeSide():
             model = _learn_bpe(text, config.size - len(RESERVED))
         case UnigramSide():
@@ -170,10 +153,12 @@ def _learn_unigram(lines: Sequence[str], room: int) -> UnigramModel:
     return UnigramModel(vocab=[(piece, scores.get(piece, 0.0)) for piece in _numbered(RESERVED, best)])
 
 
-def _learn_words(lines: Sequence[str], room: int, cut: pre_tokenizers.PreTokenizer = _AT_WORDS) -> WordModel:
-    trainer = trainers.WordLevelTrainer(vocab_size=room, show_progress=False)
+def _learn_words(lines: Sequence[str], room: int, cut: pre_tokenizers.PreTokenizer | None = None) -> WordModel:
+    """A word that is spelt as a reserved token is that token, which takes no room."""
+    trainer = trainers.WordLevelTrainer(vocab_size=room + len(SPECIALS), show_progress=False)
     learnt = _run(models.WordLevel(), trainer, lines, cut)["vocab"]
-    return WordModel(vocab=_numbered(SPECIALS, sorted(learnt, key=learnt.__getitem__)))
+    ranked = [word for word in sorted(learnt, key=learnt.__getitem__) if word not in SPECIALS]
+    return WordModel(vocab=_numbered(SPECIALS, ranked[:room]))
 
 
 def _numbered(reserved: Sequence[str], pieces: Sequence[str]) -> dict[str, int]:
@@ -185,11 +170,11 @@ def _run(
     model: models.Model,
     trainer: trainers.Trainer,
     lines: Sequence[str],
-    cut: pre_tokenizers.PreTokenizer = _AT_WORDS,
+    cut: pre_tokenizers.PreTokenizer | None = None,
 ) -> dict[str, Any]:
     """What the library's trainer made of the lines, as plain values."""
     whole = library.Tokenizer(model)
-    whole.pre_tokenizer = cut
+    whole.pre_tokenizer = cut or pre_tokenizers.Split(library.Regex(layout.WORDS), "isolated")
     whole.train_from_iterator(lines, trainer, length=len(lines))
     learnt: dict[str, Any] = json.loads(whole.to_str())["model"]
     return learnt

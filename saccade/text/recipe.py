@@ -21,7 +21,6 @@ def _room_for_bytes(size: int) -> int:
 
 
 SizeWithBytes = Annotated[int, AfterValidator(_room_for_bytes)]
-SizeOfWords = Annotated[int, Field(ge=_SPECIALS + 1)]
 Lines = Annotated[int, Field(ge=1)]
 
 
@@ -29,7 +28,7 @@ class _Side(Section):
     """What every kind of text has, on either side of the data."""
 
     kind: str
-    """How text is cut into tokens: char, byte, word, space, bpe or unigram."""
+    """How text is cut into tokens: char, byte, word, bpe or unigram."""
     normalize: Normalization = "nfc"
     """The Unicode normal form of the text; nfkc also folds look-alikes such as ﬁ and full-width letters."""
     lowercase: bool = False
@@ -58,25 +57,14 @@ class WordSide(_Side):
     """One token a word; a word outside the vocabulary becomes `<unk>`."""
 
     kind: Literal["word"] = "word"
-    """One token a word, with the space before it."""
-    size: SizeOfWords = 30_000
+    """One token a word."""
+    cut: Literal["signs", "spaces"] = "signs"
+    """signs: letters, digits and other signs apart, each with the space before it, so that no space is lost; spaces:
+    a word is what white space separates, wherever it stands: for phonemes, labels, text that is tokenised already."""
+    size: Annotated[int, Field(ge=_SPECIALS + 1)] = 30_000
     """Ids in the vocabulary: 4 specials and the most frequent words."""
     sample: Lines = 500_000
     """How many lines of the training text the words are counted in."""
-
-
-class SpaceSide(_Side):
-    """One token for what white space separates: phonemes, actions, labels, text that was tokenised before.
-
-    It is the same token wherever it stands in the line. Outputs have single spaces between their tokens.
-    """
-
-    kind: Literal["space"] = "space"
-    """One token for what white space separates."""
-    size: SizeOfWords = 30_000
-    """Ids in the vocabulary: 4 specials and the most frequent tokens."""
-    sample: Lines = 500_000
-    """How many lines of the training text the tokens are counted in."""
 
 
 class BpeSide(_Side):
@@ -103,7 +91,7 @@ class UnigramSide(_Side):
     """How many lines of the training text the pieces are learnt from."""
 
 
-SideText = Annotated[CharSide | ByteSide | WordSide | SpaceSide | BpeSide | UnigramSide, Field(discriminator="kind")]
+SideText = Annotated[CharSide | ByteSide | WordSide | BpeSide | UnigramSide, Field(discriminator="kind")]
 
 
 class _BothSides(Section):
@@ -134,10 +122,6 @@ class WordText(_BothSides, WordSide):
     """One token a word; a word outside the vocabulary becomes `<unk>`."""
 
 
-class SpaceText(_BothSides, SpaceSide):
-    """One token for what white space separates: phonemes, actions, labels, text that was tokenised before."""
-
-
 class BpeText(_BothSides, BpeSide):
     """Pieces of words by byte-pair encoding (Sennrich et al. 2016); rare characters are spelt in bytes."""
 
@@ -146,7 +130,7 @@ class UnigramText(_BothSides, UnigramSide):
     """Pieces of words by the unigram language model (Kudo 2018); rare characters are spelt in bytes."""
 
 
-TextConfig = Annotated[CharText | ByteText | WordText | SpaceText | BpeText | UnigramText, Field(discriminator="kind")]
+TextConfig = Annotated[CharText | ByteText | WordText | BpeText | UnigramText, Field(discriminator="kind")]
 
 
 def sides(text: TextConfig) -> tuple[SideText, SideText]:

@@ -275,7 +275,7 @@ def test_a_language_model_learns_from_a_chunk(name: str) -> None:
     _, chunk = next(Streams(np.arange(400) % 26 + 4, 4, 50).chunks())
     before = [weight.detach().clone() for weight in model.parameters()]
     optimizer = make_optimizer(config.parse(TrainConfig, tree.get("train", {}), name).optimizer, model)
-    loss = model.train().loss(chunk.batch)
+    loss = model.train().loss(chunk)
     assert set(loss.extra) == ({"activation", "change"} if name == "awd-lstm" else set())
     torch.autograd.backward(loss.total / chunk.tokens)
     optimizer.step()

@@ -22,7 +22,6 @@ from saccade.text import (
     BpeText,
     ByteText,
     CharText,
-    SpaceText,
     TextConfig,
     TextPair,
     Tokenizer,
@@ -40,7 +39,7 @@ LINES = [
     "la niña y el niño cantan ▁ y bailan  con   dos    espacios",
     "\tindented by a tab, and ended by a space ",
 ] * 4
-EVERY_KIND = ("char", "byte", "word", "space", "bpe", "unigram")
+EVERY_KIND = ("char", "byte", "word", "bpe", "unigram")
 LOSSLESS = ("char", "byte", "bpe", "unigram")
 FORMS = ("none", "nfc", "nfkc")
 HARD = (
@@ -65,7 +64,7 @@ any_text = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 def section(kind: str, **settings: Any) -> TextConfig:
-    sizes = {"char": 300, "word": 60, "space": 60, "bpe": 360, "unigram": 360}
+    sizes = {"char": 300, "word": 60, "bpe": 360, "unigram": 360}
     size = {"size": sizes[kind]} if kind in sizes else {}
     made: TextConfig = TypeAdapter(TextConfig).validate_python({"kind": kind, **size, **settings})
     return made
@@ -157,7 +156,7 @@ def test_sizes() -> None:
     assert few.pieces(range(260, 265)) == ["a", "␣", "b", "c", "é"]  # by count, then by code point
 
 
-@pytest.mark.parametrize("kind", ["char", "word", "space", "bpe", "unigram"])
+@pytest.mark.parametrize("kind", ["char", "word", "bpe", "unigram"])
 @pytest.mark.parametrize("lines", [[], [""], ["a"], ["a", "é\u0301", "\n"]])
 def test_too_little_text_gives_a_smaller_vocabulary(kind: str, lines: list[str]) -> None:
     tokenizer = train_tokenizers(section(kind, size=500), lines, [], seed=0).source
@@ -186,7 +185,7 @@ def test_a_known_word_comes_back_and_an_unknown_one_is_marked() -> None:
 
 
 def test_what_white_space_separates_is_one_token_wherever_it_stands() -> None:
-    tokenizer = train_tokenizers(SpaceText(), ["AH0 K AH0", "K I_TURN_LEFT"], [], seed=0).source
+    tokenizer = train_tokenizers(WordText(cut="spaces"), ["AH0 K AH0", "K I_TURN_LEFT"], [], seed=0).source
     assert tokenizer.pieces(range(4, tokenizer.size)) == ["AH0", "K", "I_TURN_LEFT"]  # by count, then by letter
     assert tokenizer.encode("  K\tAH0 \u3000 K ") == [5, 4, 5]
     assert tokenizer.decode([START, 5, 4, END, PAD]) == "K AH0"
@@ -194,30 +193,10 @@ def test_what_white_space_separates_is_one_token_wherever_it_stands() -> None:
     assert tokenizer.decode(tokenizer.encode("AH0 Z K")) == "AH0 <unk> K"
 
 
-@settings(max_examples=80, deadline=None)
-@given(parts=st.lists(st.sampled_from([*SPECIALS, "the", "é", "<", "s>", " ", " ", "\t", "\u2028"])))
-def test_no_text_gives_a_token_that_says_nothing(parts: list[str]) -> None:
-    text = "".join(parts)
-    tokenizer = train_tokenizers(SpaceText(), ["the é < s> <s> </s> <pad> <unk>", text], [], seed=0).source
-    ids = tokenizer.encode(text)
-    assert tokenizer.encode_batch([text]) == [ids]
-    assert not {PAD, START, END} & {*ids}
-    assert tokenizer.decode(ids) == tokenizer.normalise(text)
-    if not {*SPECIALS} & {*text.split()}:
-        assert tokenizer.normalise(text) == " ".join(text.split())
-
-
-def test_words_that_look_reserved_are_cut_behind_their_first_sign_and_stay_one_word() -> None:
-    tokenizer = train_tokenizers(SpaceText(), ["a <s> b <unk>"], [], seed=0).source
-    assert tokenizer.words("a <s>  <unk> </s>") == ["a", "<", "s>", "<unk>", "<", "/s>"]
-    ids = tokenizer.encode("a <s>  <unk> </s> a<s>")
-    assert tokenizer.word_places("a <s>  <unk> </s> a<s>", ids) == [0, 1, 1, 2, 3, 3, 4]
-    assert tokenizer.word_places("a b", tokenizer.encode("a b")[:1]) == [0]
-    assert tokenizer.word_places(" ", []) == []
-
-
 def test_each_side_is_cut_its_own_way(tmp_path: Path) -> None:
-    made = config.parse(_Recipe, {"text": {"kind": "char", "target": {"kind": "space", "size": 20}}}).text
+    made = config.parse(
+        _Recipe, {"text": {"kind": "char", "target": {"kind": "word", "cut": "spaces", "size": 20}}}
+    ).text
     assert not made.shared
     assert config.parse(_Recipe, {"text": config.plain(made)}).text == made
     pair = train_tokenizers(made, ["cat", "act"], ["K AE1 T", "AE1 K T"], seed=0)
@@ -225,14 +204,6 @@ def test_each_side_is_cut_its_own_way(tmp_path: Path) -> None:
     assert pair.target.pieces(pair.target.encode("K AE1 T")) == ["K", "AE1", "T"]
     pair.save(tmp_path)
     assert TextPair.load(tmp_path) == pair
-
-
-@pytest.mark.parametrize("way", ["pre_tokenizer", "decoder"])
-def test_a_cut_at_space_belongs_to_words_and_joins_by_space(way: str) -> None:
-    spaced, pieces = (json.loads(trained(kind).to_json()) for kind in ("space", "bpe"))
-    for tree, other in ((spaced, pieces), (pieces, spaced)):
-        with pytest.raises(UsageError, match="its pre_tokenizer or decoder is another"):
-            Tokenizer.from_json(json.dumps(tree | {way: other[way]}))
 
 
 def test_decode_drops_the_specials_that_say_nothing() -> None:
@@ -473,10 +444,9 @@ def test_a_size_without_room_is_refused_by_name(kind: str) -> None:
         ({"kind": "unigram", "dropout": 0.1}, r"text\.dropout is not a setting of text"),
         ({"kind": "char", "normalize": "nfkd"}, r"text\.normalize is 'nfkd'; .* nfkc"),
         ({"kind": "bpa"}, "Did you mean `bpe`"),
-        ({"kind": "space", "size": 4}, r"text\.size is 4"),
-        ({"kind": "char", "shared": True, "target": {"kind": "space"}}, "target says how targets are cut, but shared"),
-        ({"kind": "char", "target": {"kind": "spaec"}}, "Did you mean `space`"),
-        ({"kind": "char", "target": {"kind": "space", "shared": False}}, r"text\.target\.shared is not a setting"),
+        ({"kind": "char", "shared": True, "target": {"kind": "word"}}, "target says how targets are cut, but shared"),
+        ({"kind": "char", "target": {"kind": "wrod"}}, "Did you mean `word`"),
+        ({"kind": "char", "target": {"kind": "word", "shared": False}}, r"text\.target\.shared is not a setting"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(settings: dict[str, Any], message: str) -> None:
@@ -484,7 +454,7 @@ def test_wrong_settings_are_refused_by_name(settings: dict[str, Any], message: s
         config.parse(_Recipe, {"text": settings})
 
 
-@pytest.mark.parametrize("kind", [CharText, ByteText, WordText, SpaceText, BpeText, UnigramText])
+@pytest.mark.parametrize("kind", [CharText, ByteText, WordText, BpeText, UnigramText])
 def test_every_setting_is_described_and_the_defaults_hold(kind: type[Section]) -> None:
     made = kind()
     assert next(iter(kind.model_fields)) == "kind"
