@@ -50,19 +50,28 @@ def init(
 def text_with(preset: str) -> str:
     """A recipe on files that begins with the preset, whose own lines stand below it to be copied from."""
     told = "\n".join(f"# {line}".rstrip() for line in presets.text_of(preset).splitlines())
-    return _WITH_PRESET.format(preset=preset, described=presets.described(preset), told=told)
+    files = _FILES[presets.tree_of(preset)["task"]]
+    return _WITH_PRESET.format(preset=preset, described=presets.described(preset), told=told, files=files)
 
 
+_FILES = {
+    "translate": """\
+  kind: files
+  train: {source: train.src, target: train.tgt}
+  valid: {source: valid.src, target: valid.tgt}""",
+    "language-model": """\
+  kind: text
+  train: train.txt
+  valid: valid.txt""",
+}
 _WITH_PRESET = """\
 # {described}
-# Edit the four file names. What is added here comes before what the preset says.
+# Edit the file names. What is added here comes before what the preset says.
 
 preset: {preset}
 
 data:
-  kind: files
-  train: {{source: train.src, target: train.tgt}}
-  valid: {{source: valid.src, target: valid.tgt}}
+{files}
 
 # The preset:
 #

@@ -1,4 +1,4 @@
-"""`evaluate` and `score`: a run's outputs in numbers, and how probable it finds the outputs of others."""
+"""`evaluate`: a run's outputs in numbers."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from saccade.cli.options import BatchTokens, Beam, Device, LengthPenalty, MaxLength, Run
+from saccade.cli.options import BatchTokens, Beam, Cache, Device, Dynamic, LengthPenalty, MaxLength, Run
 from saccade.cli.streams import count, read_lines, say, tell, to_json, write_lines
 from saccade.errors import GateFailed, UsageError
 from saccade.metrics.names import LESS_IS_BETTER, METRICS
 
 if TYPE_CHECKING:
+    from saccade.checkpoint import Loaded
+    from saccade.config import SectionT
     from saccade.metrics.names import MetricName
     from saccade.metrics.score import Score
+    from saccade.recipe import Recipe
 
 Lines = list[str]
 References = list[tuple[str, ...]]
@@ -71,6 +74,8 @@ def evaluate(
         typer.Option(metavar="METRIC=VALUE", help="The same if it is more: for errors and perplexity."),
     ] = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs to this file, too.")] = None,
+    cache: Cache = None,
+    dynamic: Dynamic = None,
     device: Device = "auto",
 ) -> None:
     """Score a run on test data.
@@ -80,11 +85,14 @@ def evaluate(
     """
     if (source is not None) and split is not None:
         raise UsageError("--split chooses among the recipe's own data; leave it out where files are given.")
+    learning = {name: value for name, value in (("--cache", cache), ("--dynamic", dynamic)) if value is not None}
+    if task_of(run) != "language-model":
+        refuse(run, learning)
     if task_of(run) != "translate":
         given = [file for file in (source, reference) if file is not None]
         asked = {"--beam": beam, "--length-penalty": length_penalty, "--max-length": max_length, "--output": out}
-        _refuse(run, {name: value for name, value in {**asked, "--refs": more}.items() if value is not None})
-        told, about = _scores_of_files(run, given, split or "test", base, device)
+        refuse(run, {name: value for name, value in {**asked, "--refs": more}.items() if value is not None})
+        told, about = _scores_of_files(run, given, split or "test", base, device, learning)
         _tell_scores(told, format_, about, metrics, _asked_gates(fail_under, fail_over))
         return
     asked_names = None if metrics is None else _metric_names(metrics)
@@ -125,7 +133,7 @@ def _references(source: Path, sources: Lines, files: Sequence[Path]) -> Referenc
     """Of each source what is right: a line of every file."""
     found = [read_lines(file) for file in files]
     for file, lines in zip(files, found, strict=True):
-        _check_pairs(source, sources, file, lines)
+        check_pairs(source, sources, file, lines)
     return list(zip(*found, strict=True))
 
 
@@ -149,13 +157,13 @@ def task_of(run: Path) -> str:
     return str(config.read(run / "train.yaml").get("task", "translate"))
 
 
-def _refuse(run: Path, asked: dict[str, Any]) -> None:
+def refuse(run: Path, asked: dict[str, Any]) -> None:
     if asked:
         raise UsageError(f"{', '.join(asked)}: {run} is a run of the task {task_of(run)}, which has no use for it.")
 
 
 def _scores_of_files(
-    run: Path, files: list[Path], split: SplitName, base: Path | None, device: str
+    run: Path, files: list[Path], split: SplitName, base: Path | None, device: str, learning: dict[str, str]
 ) -> "tuple[dict[str, Score], dict[str, Any]]":
     """Of any task but translation: by its own recipe."""
     from saccade import checkpoint
@@ -164,8 +172,39 @@ def _scores_of_files(
 
     loaded = checkpoint.load(run, pick_device(device))
     recipe = load_recipe(str(run / checkpoint.RECIPE))[0]
-    scores = recipe.scores(loaded, files, split, base or checkpoint.recorded_base(run))
+    at = base or checkpoint.recorded_base(run)
+    scores = (
+        _learning(recipe, loaded, files, split, at, learning) if learning else recipe.scores(loaded, files, split, at)
+    )
     return scores, {"run": str(run), "data": " ".join(map(str, files)) or split}
+
+
+def _learning(
+    recipe: "Recipe", loaded: "Loaded", files: list[Path], split: SplitName, base: Path, learning: dict[str, str]
+) -> "dict[str, Score]":
+    """Of a language model that goes on learning from the text as it reads it."""
+    from saccade.likelihood import CacheConfig, DynamicConfig
+    from saccade.tasks.language_model import LanguageModelRecipe
+
+    assert isinstance(recipe, LanguageModelRecipe)
+    cache = section(CacheConfig, learning.get("--cache"), "--cache")
+    dynamic = section(DynamicConfig, learning.get("--dynamic"), "--dynamic")
+    return recipe.scores_with(loaded, files, split, base, cache=cache, dynamic=dynamic)
+
+
+def section(kind: "type[SectionT]", text: str | None, option: str) -> "SectionT | None":
+    """Settings from the command line, `name=value,name=value`; `on`: as they are by default."""
+    from saccade import config
+
+    if text is None:
+        return None
+    tree: dict[str, Any] = {}
+    for part in () if text == "on" else text.split(","):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise UsageError(f"{option} is {text!r}; write it as name=value,name=value, or on.")
+        tree[name.strip()] = config.parse_yaml(value, option)
+    return config.parse(kind, tree, option)
 
 
 def _tell_scores(
@@ -214,7 +253,7 @@ def _check_names(gates: Sequence[Gate], names: Sequence[str]) -> None:
             raise UsageError(f"{option} {name}={bound:g}: {name} is not among the metrics: {', '.join(names)}.")
 
 
-def _check_pairs(one: Path, ones: Lines, other: Path, others: Lines) -> None:
+def check_pairs(one: Path, ones: Lines, other: Path, others: Lines) -> None:
     if len(ones) != len(others):
         raise UsageError(f"{one} has {count(len(ones), 'line')} and {other} {len(others):,}; they must pair up.")
     if not ones:
@@ -267,12 +306,13 @@ def _shown(scores: "Mapping[Any, Score]", format_: str, about: dict[str, Any]) -
 
     if format_ == "json":
         return to_json(about | {"scores": {name: score.to_dict() for name, score in scores.items()}}, indent=2)
+    lines = all(score.unit == "lines" for score in scores.values())
     rows = [
         {
             "metric": score.name,
             "value": digits(score),
             "95 % interval": "" if math.isnan(score.low) else f"{score.low:.1f} – {score.high:.1f}",
-            "lines": f"{score.count:,}",
+            "lines" if lines else "over": f"{score.count:,}{'' if lines else f' {score.unit}'}",
             "signature": score.signature or "",
         }
         for score in scores.values()
@@ -291,41 +331,3 @@ def _shown(scores: "Mapping[Any, Score]", format_: str, about: dict[str, Any]) -
             return table.markdown(rows, columns)
         case _:
             return table.render(rows, columns)
-
-
-def score(
-    run: Run,
-    source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A file of sources; - is stdin.", show_default=False)
-    ],
-    target: Annotated[
-        Path, typer.Argument(metavar="TARGET", help="A file of targets, line by line.", show_default=False)
-    ],
-    format_: Annotated[
-        Literal["text", "jsonl"],
-        typer.Option("--format", "-f", help="text: the log-probability of each line; jsonl: of each token, too."),
-    ] = "text",
-    batch_tokens: BatchTokens = 4096,
-    device: Device = "auto",
-) -> None:
-    """How probable the model finds given outputs.
-
-    One natural logarithm a line, the end mark included; the perplexity of all together on stderr.
-    """
-    sources, targets = read_lines(source), read_lines(target)
-    _check_pairs(source, sources, target, targets)
-    from saccade.api import load
-    from saccade.evaluate import score as scored
-
-    model = load(run, device)
-    total, tokens = 0.0, 0
-    for each in scored(model.engine, sources, targets, batch_tokens):
-        total += each.log_probability
-        tokens += len(each.tokens)
-        if format_ == "text":
-            say(f"{each.log_probability:.4f}")
-        else:
-            row = {"log_probability": each.log_probability, "tokens": each.tokens}
-            say(to_json(row | {"token_log_probabilities": each.token_log_probabilities}))
-    perplexity = math.exp(min(-total / tokens, 700.0))
-    tell(f"perplexity {perplexity:.4f} per token · {count(tokens, 'token')} · {count(len(sources), 'line')}")

@@ -72,11 +72,15 @@ def test_every_option_is_tested(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the examples speak of: `runs/dates`, `train.yaml` and a few files of lines."""
+    """What the examples speak of: `runs/dates`, `runs/char-lm`, `train.yaml` and a few files of lines."""
     folder = tmp_path_factory.mktemp("examples")
     write_corpus(folder)
     (folder / "dates.txt").write_text("3 mars 1999\n\n1/31/2020\n", encoding="utf-8")
     done = saccade_command("train", "dates", "-q", "--out", folder / "runs" / "dates", *_small())
+    assert done.exit_code == 0, done.stderr
+    little = ("data.train=60", "data.valid=5", "train.updates=1", "model.decoder.width=8", "decode.max_tokens=9")
+    chosen = [part for each in little for part in ("--set", each)]
+    done = saccade_command("train", "char-lm", "-q", "--out", folder / "runs" / "char-lm", *chosen)
     assert done.exit_code == 0, done.stderr
     return folder
 

@@ -12,9 +12,12 @@ import pytest
 import saccade
 from saccade import config
 from saccade.cli.plan import parameters
+from saccade.data.chorales import ChoralesData
 from saccade.data.cmudict import CmudictData
 from saccade.data.dates import DatesData
 from saccade.data.files import FilesData, Parallel, locate, raw_lines
+from saccade.data.grammar import GrammarData
+from saccade.data.plain_text import TextData
 from saccade.recipe import Recipe, load_recipe, parse_recipe
 from saccade.recipes import described, shipped, shipped_text
 from saccade.train.events import Logged, Prepared, Validated
@@ -67,9 +70,33 @@ def on_stand_in(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Recipe:
             cut = {split: first_lines(files, LINES[split], folder, folder) for split, files in there.items()}
             settings = [f"data.{split}={files}" for split, files in cut.items()]
             return saccade.recipe(name, *settings, *QUICK)
+        case GrammarData():
+            return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
+        case ChoralesData(file=file):
+            if not os.environ.get("SACCADE_DATA") or not locate(file, folder).path.exists():
+                pytest.skip(f"{name} needs its data: set SACCADE_DATA to the folder that holds them")
+            return saccade.recipe(name, "data.transpose=0", *QUICK)
+        case TextData() if needs_data(recipe):
+            return saccade.recipe(name, *text_settings(recipe.data, name, folder), *QUICK)
+        case TextData():
+            write_corpus(folder, train=60, valid=5)
+            return saccade.recipe(name, "data.train=train.src", "data.valid=valid.src", *QUICK)
         case _:
             write_corpus(folder, train=60, valid=5)
             return saccade.recipe(name, *QUICK)
+
+
+def text_settings(data: TextData, name: str, folder: Path) -> list[str]:
+    """The beginning of each of the text's own files."""
+    settings = []
+    for split in LINES:
+        for file in getattr(data, split):
+            if not os.environ.get("SACCADE_DATA") or not locate(file, folder).path.exists():
+                pytest.skip(f"{name} needs its data: set SACCADE_DATA to the folder that holds them")
+            path = folder / Path(file).name.removesuffix(".gz")
+            path.write_bytes(b"".join(islice(raw_lines(locate(file, folder)), LINES[split])))
+            settings.append(f"data.{split}={path}")
+    return settings
 
 
 @every_recipe
