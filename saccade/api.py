@@ -14,13 +14,15 @@ from saccade.decode.sampling import SampleConfig
 from saccade.decode.settings import DecodeConfig
 from saccade.device import pick_device
 from saccade.errors import SaccadeError, UsageError
-from saccade.evaluate import METRICS, Evaluation, MetricName, Scored, evaluate, score
+from saccade.evaluate import Evaluation, Scored, evaluate, score
 from saccade.generate import Engine as Writer
 from saccade.generate import Generation, Piece, ScoredText
 from saccade.inspect.attention import attention_trace
 from saccade.integrity import Verified, verify_run
 from saccade.likelihood import CacheConfig, DynamicConfig
 from saccade.metrics.contrast import contrast
+from saccade.metrics.lines import References
+from saccade.metrics.names import METRICS, USUAL, MetricName
 from saccade.metrics.perplexity import Perplexity
 from saccade.metrics.score import Score
 from saccade.models.translator import Translator
@@ -95,6 +97,15 @@ class Model:
             )
         return config.parse(DecodeConfig, tree, str(self.path / checkpoint.CONFIG))
 
+    @cached_property
+    def metrics(self) -> tuple[MetricName, ...]:
+        """What the run's recipe says that is measured; a run that is older than the setting has the usual ones."""
+        names = self.config.get("metrics", USUAL)
+        if not isinstance(names, (list, tuple)) or not names or not all(name in METRICS for name in names):
+            path = self.path / checkpoint.CONFIG
+            raise SaccadeError(f"{path}: is not as a training writes it: metrics is {names!r}.")
+        return tuple(names)
+
     def decoding(
         self,
         *,
@@ -154,13 +165,17 @@ class Model:
     def evaluate(
         self,
         sources: Sequence[str],
-        references: Sequence[str],
+        references: References,
         *,
-        metrics: Sequence[MetricName] = METRICS,
+        metrics: Sequence[MetricName] | None = None,
         decode: DecodeConfig | None = None,
         batch_tokens: int = 4096,
     ) -> Evaluation:
-        """Translate the sources and score the outputs against the references."""
+        """Translate the sources and score the outputs against the references.
+
+        A source may have several references: give a list of them in place of one. Without `metrics`, those of the
+        run's recipe.
+        """
         if len(sources) != len(references):
             raise UsageError(
                 f"there are {len(sources)} sources and {len(references)} references; give as many of each."
@@ -169,7 +184,7 @@ class Model:
             self.engine,
             sources,
             references,
-            metrics=metrics,
+            metrics=self.metrics if metrics is None else metrics,
             decode=decode or self.decode,
             batch_tokens=batch_tokens,
         )

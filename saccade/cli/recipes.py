@@ -144,7 +144,7 @@ def rows_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
     return [row | {"tasks": [] if len(tasks) == len(recipes) else tasks} for row, tasks in every]
 
 
-_PARTS = ("preset", "task", "seed", "init_from", "data", "text", "read", "model", "train", "decode")
+_PARTS = ("preset", "task", "seed", "init_from", "data", "text", "read", "model", "train", "decode", "metrics")
 """The order of a recipe."""
 
 
@@ -193,6 +193,8 @@ _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusi
 
 
 def _one_type(field: dict[str, Any]) -> str:
+    if "anyOf" in field:
+        return " or ".join(map(_one_type, field["anyOf"]))
     if "const" in field:
         return str(field["const"])
     if "enum" in field:

@@ -23,7 +23,7 @@ SMALL = (
 )
 TESTED_IN = [
     path
-    for pattern in ("unit/test_cli*.py", "contract/test_training_options.py", "learn/*.py")
+    for pattern in ("unit/test_cli*.py", "contract/test_training_options.py", "contract/test_s*.py", "learn/*.py")
     for path in Path(__file__).parents[1].glob(pattern)
 ]
 LONG = {"demo"}
