@@ -2,7 +2,8 @@
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -11,9 +12,10 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from saccade.data.plain_text import Ends, Stretch, beginning, stretches
+from saccade.data.plain_text import Ends, Stretch, beginning, measured, stretches
 from saccade.data.streams import ReadConfig, WindowsConfig
 from saccade.decode.sampling import Drawn, SampleConfig, numbers, sample
+from saccade.errors import UsageError
 from saccade.likelihood import CacheConfig, DynamicConfig, Reader
 from saccade.metrics.perplexity import Perplexity, TextCounts
 from saccade.models.language_model import LanguageModel
@@ -49,7 +51,6 @@ class Piece:
 class Written:
     """One continuation of a prompt."""
 
-    prompt: str
     text: str
     """What was written behind the prompt."""
     tokens: tuple[int, ...]
@@ -61,6 +62,19 @@ class Written:
     @property
     def log_probability(self) -> float:
         return sum(self.token_log_probabilities)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """All that was written for one prompt."""
+
+    prompt: str
+    samples: tuple[Written, ...]
+
+    @property
+    def text(self) -> str:
+        """The first continuation."""
+        return self.samples[0].text
 
 
 @dataclass(frozen=True)
@@ -82,6 +96,8 @@ class _Row:
 
     prompt: int
     sample: int
+    key: tuple[int, int]
+    """What it draws by."""
     ids: list[int]
     """All that stands in front of what comes next: END, the prompt, what was written."""
     stream: TextStream
@@ -105,31 +121,35 @@ class Engine:
 
     # ---- writing
 
-    def generate(self, prompts: Sequence[str], config: SampleConfig, rows: int = ROWS) -> list[list[Written]]:
-        """`config.samples` continuations of each prompt."""
+    def generate(
+        self, prompts: Sequence[str], config: SampleConfig, rows: int = ROWS, *, first: int = 0
+    ) -> list[Generation]:
+        """`config.samples` continuations of each prompt; `first` is the first one's number, which draws go by."""
         texts: dict[tuple[int, int], list[Piece]] = {}
-        for piece in self.stream(prompts, config, rows):
+        for piece in self.stream(prompts, config, rows, first=first):
             texts.setdefault((piece.prompt, piece.sample), []).append(piece)
         return [
-            [self._written(prompt, texts[p, s], config) for s in range(config.samples)]
+            Generation(prompt, tuple(self._written(texts[p, s], config) for s in range(config.samples)))
             for p, prompt in enumerate(prompts)
         ]
 
-    def _written(self, prompt: str, pieces: list[Piece], config: SampleConfig) -> Written:
+    def _written(self, pieces: list[Piece], config: SampleConfig) -> Written:
         return Written(
-            prompt,
             "".join(piece.text for piece in pieces),
             tuple(piece.token for piece in pieces),
             tuple(piece.log_probability for piece in pieces),
             pieces[-1].token in self._stops(config),
         )
 
-    def stream(self, prompts: Sequence[str], config: SampleConfig, rows: int = ROWS) -> Iterator[Piece]:
+    def stream(
+        self, prompts: Sequence[str], config: SampleConfig, rows: int = ROWS, *, first: int = 0
+    ) -> Iterator[Piece]:
         """The same as it is written: pieces of up to `rows` texts by turns. How many there are changes nothing."""
         keys = ((p, s) for p in range(len(prompts)) for s in range(config.samples))
         while some := list(islice(keys, rows)):
             given = {p: self.prompt_ids(prompts[p]) for p in {p for p, _ in some}}
-            yield from self._write([_Row(p, s, list(given[p]), TextStream(self.text)) for p, s in some], config)
+            texts = [_Row(p, s, (first + p, s), list(given[p]), TextStream(self.text)) for p, s in some]
+            yield from self._write(texts, config)
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """END, behind which every text begins, and the prompt."""
@@ -146,7 +166,7 @@ class Engine:
             for row in rows:
                 self._crop(row)
             steps = min(self._room(row, config) for row in rows)
-            keys = [(row.prompt, row.sample) for row in rows]
+            keys = [row.key for row in rows]
             drawn = max(row.drawn for row in rows)
             every = numbers(config.seed, keys, drawn + steps)
             own = torch.stack([every[n, row.drawn : row.drawn + steps] for n, row in enumerate(rows)])
@@ -230,7 +250,7 @@ class Engine:
             rows = [self._ids(each) for each in parts]
             for part, ids, values in zip(parts, rows, self.reader.rows(rows, batch_tokens), strict=True):
                 ends_nll = -math.fsum(value for each, value in zip(ids, values, strict=True) if each == END)
-                counts = _counted(part).with_tokens(len(ids))
+                counts = TextCounts(len(ids), **measured(part))
                 perplexity = Perplexity(-math.fsum(values), counts, ends_nll)
                 yield ScoredText(tuple(values), tuple(self.text.pieces(ids)), perplexity)
 
@@ -238,12 +258,28 @@ class Engine:
         self, lines: Iterable[str], *, cache: CacheConfig | None = None, dynamic: DynamicConfig | None = None
     ) -> Perplexity:
         """All lines as one text, which is read from one end to the other."""
-        ids, counts = array("I"), TextCounts()
-        every = stretches(lines, self.ends)
+        return self.score_stretches(stretches(lines, self.ends), cache=cache, dynamic=dynamic)
+
+    def score_stretches(
+        self,
+        parts: Iterable[Stretch],
+        *,
+        cache: CacheConfig | None = None,
+        dynamic: DynamicConfig | None = None,
+        frames: Callable[[str], int] | None = None,
+    ) -> Perplexity:
+        """The same of a text that is cut already; `frames` counts those of music."""
+        ids, counts = array("I"), Counter[str]()
+        every = iter(parts)
         while some := list(islice(every, LINES_AT_ONCE)):
             ids.extend(self._ids(some))
-            counts += _counted(some)
-        return self.score_tokens(np.frombuffer(ids, dtype=np.uint32), counts, cache=cache, dynamic=dynamic)
+            counts.update(measured(some))
+            if frames is not None:
+                counts["frames"] += sum(frames(part.text) for part in some)
+        if not ids:
+            raise UsageError("the text is empty: there is nothing to score.")
+        text = np.frombuffer(ids, dtype=np.uint32)
+        return self.score_tokens(text, TextCounts(**counts), cache=cache, dynamic=dynamic)
 
     def score_tokens(
         self,
@@ -262,10 +298,6 @@ class Engine:
             ends_nll -= values[is_end].sum().item()
             begin += len(values)
         return Perplexity(nll, counts.with_tokens(len(text)), ends_nll)
-
-
-def _counted(parts: Iterable[Stretch]) -> TextCounts:
-    return sum((TextCounts.of(part.text, ended=part.ended) for part in parts), TextCounts())
 
 
 def _closed(text: str, ends: Ends) -> list[Stretch]:

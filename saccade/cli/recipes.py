@@ -50,17 +50,24 @@ def init(
 def text_with(preset: str) -> str:
     """A recipe on files that begins with the preset, whose own lines stand below it to be copied from."""
     told = "\n".join(f"# {line}".rstrip() for line in presets.text_of(preset).splitlines())
-    data = _DATA.get(presets.tree_of(preset)["task"], _DATA["translate"])
-    return _WITH_PRESET.format(preset=preset, described=presets.described(preset), told=told, data=data)
+    files = _FILES[presets.tree_of(preset)["task"]]
+    return _WITH_PRESET.format(preset=preset, described=presets.described(preset), told=told, files=files)
 
 
-_DATA = {
-    "translate": "kind: files\n  train: {source: train.src, target: train.tgt}\n"
-    "  valid: {source: valid.src, target: valid.tgt}",
-    "masked-language-model": "kind: text\n  train: train.txt  # empty lines stand between documents\n"
-    "  valid: valid.txt",
+_FILES = {
+    "translate": """\
+  kind: files
+  train: {source: train.src, target: train.tgt}
+  valid: {source: valid.src, target: valid.tgt}""",
+    "language-model": """\
+  kind: text
+  train: train.txt
+  valid: valid.txt""",
+    "masked-language-model": """\
+  kind: text
+  train: train.txt  # empty lines stand between documents
+  valid: valid.txt""",
 }
-"""What a recipe of a task says of files."""
 _WITH_PRESET = """\
 # {described}
 # Edit the file names. What is added here comes before what the preset says.
@@ -68,7 +75,7 @@ _WITH_PRESET = """\
 preset: {preset}
 
 data:
-  {data}
+{files}
 
 # The preset:
 #
@@ -143,6 +150,7 @@ def rows_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 _PARTS = (
     "preset", "task", "seed", "init_from", "freeze", "data", "text", "read", "model", "masking", "train", "decode",
+    "metrics",
 )  # fmt: skip
 """The order of a recipe."""
 
@@ -192,6 +200,8 @@ _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusi
 
 
 def _one_type(field: dict[str, Any]) -> str:
+    if "anyOf" in field:
+        return " or ".join(map(_one_type, field["anyOf"]))
     if "const" in field:
         return str(field["const"])
     if "enum" in field:

@@ -3,6 +3,7 @@
 What is read as one ends in END: that is how a model learns where such stretches end.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -39,6 +40,17 @@ class Stretch(NamedTuple):
     text: str
     ended: bool = True
     """END stands behind it."""
+
+
+def measured(parts: Iterable[Stretch]) -> Counter[str]:
+    """How many words, characters, bytes and ends there are: an end is one of each, and a line feed a word, too."""
+    found: Counter[str] = Counter()
+    for text, ended in parts:
+        found["words"] += len(text.split()) + text.count("\n") + ended
+        found["characters"] += len(text) + ended
+        found["bytes"] += len(text.encode()) + ended
+        found["ends"] += ended
+    return found
 
 
 def file_lines(name: str, *, base: Path, on_bad: OnBad, counts: Counts) -> Iterator[str]:

@@ -119,6 +119,12 @@ class Streams:
         rows = self._rows(0, 1)
         return (self._chunk(rows, begin, end) for begin, end in pairwise(edges))
 
+    def largest(self) -> Batch:
+        """The longest chunk of the first epoch."""
+        edges = self.edges(0)
+        k = int(np.diff(edges).argmax())
+        return self._chunk(self._rows(0, 1), int(edges[k]), int(edges[k + 1]))
+
     def _rows(self, rank: int, world: int) -> range:
         streams = len(self._cuts) - 1
         if not 0 <= rank < world or streams % world:
@@ -177,6 +183,10 @@ class Windows:
         """The whole text, from its beginning to its end: for validation."""
         plan = self._plan(np.arange(-(-len(self.text) // self.length)))
         return (self.collate(plan[k]) for k in range(len(plan)))
+
+    def largest(self) -> Batch:
+        """A batch of whole windows; only those before the last are sure to be."""
+        return next(self.once())
 
     def collate(self, rows: NDArray[np.integer[Any]]) -> Batch:
         pairs = [self._window(int(row)) for row in rows]

@@ -1,5 +1,6 @@
 """One long text as token ids on disk, memory-mapped; and how much of what there was in it."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,9 +9,8 @@ import numpy as np
 
 from saccade.data.columns import Columns, Ids, Writer, ids_dtype, writing
 from saccade.data.files import Counts
-from saccade.data.plain_text import Stretch
+from saccade.data.plain_text import Stretch, measured
 from saccade.errors import UsageError
-from saccade.metrics.perplexity import TextCounts
 from saccade.text import Tokenizer
 from saccade.types import END
 
@@ -57,8 +57,9 @@ class TextStore:
         return self.columns.counts
 
     @property
-    def text_counts(self) -> TextCounts:
-        return TextCounts(**self.columns.facts["text"])
+    def measured(self) -> dict[str, int]:
+        """How many tokens, words, characters, bytes and ends there are; of music frames, too."""
+        return {name: int(count) for name, count in self.columns.facts["text"].items()}
 
 
 def write_text(
@@ -71,21 +72,21 @@ def write_text(
     frames: Callable[[str], int] | None = None,
 ) -> TextStore:
     """Encode the text and write it, holding one chunk in memory at a time; `unit` is what there are rows of."""
-    total, rows = TextCounts(), 0
+    total, rows = Counter[str](), 0
     with writing(folder, {"ids": ids_dtype(tokenizer.size)}) as writer:
         for some in _chunks(parts):
-            tokens = _append(writer, some, tokenizer)
+            total["tokens"] += _append(writer, some, tokenizer)
+            total.update(measured(some))
             rows += len(some)
-            total += sum((TextCounts.of(part.text, ended=part.ended) for part in some), TextCounts(tokens=tokens))
             if frames is not None:
-                total += TextCounts(frames=sum(frames(part.text) for part in some))
-        if not total.tokens:
+                total["frames"] += sum(frames(part.text) for part in some)
+        if not total["tokens"]:
             raise UsageError(f"the {folder.name} text is empty. Check the files that data.{folder.name} names.")
         writer.facts = {
             "rows": rows,
             "unit": unit,
-            "tokens": {"text": total.tokens},
-            "text": vars(total),
+            "tokens": {"text": total["tokens"]},
+            "text": dict(total),
             "vocabulary": tokenizer.size,
             "counts": counts.to_dict(),
         }

@@ -35,12 +35,6 @@ class TextCounts:
         mine, theirs = vars(self), vars(other)
         return TextCounts(**{name: mine[name] + theirs[name] for name in mine})
 
-    @staticmethod
-    def of(text: str, *, ended: bool = True) -> "TextCounts":
-        """Of a stretch of text, with an end behind it or without; a line feed inside counts as an end does."""
-        words, end = len(text.split()) + text.count("\n"), int(ended)
-        return TextCounts(0, words + end, len(text) + end, len(text.encode()) + end, end)
-
     def with_tokens(self, tokens: int) -> "TextCounts":
         return replace(self, tokens=tokens)
 

@@ -19,13 +19,15 @@ class Score:
     """How many examples were scored."""
     places: int = 1
     """Digits behind the point that are told."""
+    unit: str = "lines"
+    """What was counted."""
 
     def to_dict(self) -> dict[str, str | int | float | None]:
         """Plain values for JSON, which has no NaN: an unknown end of the interval is None."""
         return {
             key: None if isinstance(value, float) and math.isnan(value) else value
             for key, value in asdict(self).items()
-            if key != "places"
+            if key not in ("places", "unit")
         }
 
 

@@ -5,10 +5,11 @@ from typing import Any
 from saccade.config import to_yaml
 from saccade.train.events import Finished, Prepared
 
-_HUB = {"translate": "translation", "masked-language-model": "fill-mask"}
+_HUB = {"translate": "translation", "language-model": "text-generation", "masked-language-model": "fill-mask"}
 """Task → what model hubs call it, where that is another name."""
 _USE = {
     "translate": "saccade translate RUN < input.txt > output.txt",
+    "language-model": "saccade generate RUN --samples 3",
     "masked-language-model": 'saccade fill RUN "a line with a [MASK] in it"',
 }
 """Task → the command that a model of it is for."""

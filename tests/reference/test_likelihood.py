@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from saccade import likelihood
+from saccade.data.plain_text import Stretch, measured
 from saccade.data.streams import ReadConfig, Streams, StreamsConfig, Text, WindowsConfig
 from saccade.errors import UsageError
 from saccade.likelihood import CacheConfig, DynamicConfig, Reader
@@ -255,7 +256,7 @@ def test_cache_and_learning_go_together() -> None:
 
 
 def test_perplexities_by_hand() -> None:
-    counts = TextCounts.of("a näive dog").with_tokens(6) + TextCounts.of("").with_tokens(1)
+    counts = TextCounts(6, **measured([Stretch("a näive dog")])) + TextCounts(1, **measured([Stretch("")]))
     assert counts == TextCounts(tokens=7, words=5, characters=13, bytes=14, ends=2)
     found = Perplexity(14 * math.log(2), counts, ends_nll=math.log(2))
     assert found.per_token == pytest.approx(4.0)
@@ -270,6 +271,6 @@ def test_perplexities_by_hand() -> None:
     music = Perplexity(10.0, TextCounts(tokens=9, ends=1, frames=4), ends_nll=2.0)
     assert music.nats_per_frame == 2.0
     assert found.to_dict()["counts"] == {"tokens": 7, "words": 5, "characters": 13, "bytes": 14, "ends": 2}
-    assert TextCounts.of("a b\nc\n", ended=False) == TextCounts(0, 5, 6, 6, 0)
+    assert measured([Stretch("a b\nc\n", ended=False)]) == {"words": 5, "characters": 6, "bytes": 6, "ends": 0}
     with pytest.raises(UsageError, match="no tokens"):
         Perplexity(0.0, TextCounts())

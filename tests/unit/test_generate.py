@@ -75,12 +75,13 @@ def by_hand(mine: Engine, prompt: str, config: SampleConfig, key: tuple[int, int
 def test_each_token_is_drawn_from_all_that_stands_before_it(kind: str, stop: Any) -> None:
     mine, config = engine(kind), SampleConfig(samples=2, seed=3, max_tokens=30, stop=stop, top_p=0.95)
     got = mine.generate(PROMPTS, config)
-    assert [len(each) for each in got] == [2] * len(PROMPTS)
+    assert [len(each.samples) for each in got] == [2] * len(PROMPTS)
+    assert [each.prompt for each in got] == PROMPTS
     for p, prompt in enumerate(PROMPTS):
         for s in range(2):
-            assert list(got[p][s].tokens) == by_hand(mine, prompt, config, (p, s))
-            assert got[p][s].prompt == prompt
-            assert got[p][s].ended == (stop == "end" and got[p][s].tokens[-1] == END)
+            written = got[p].samples[s]
+            assert list(written.tokens) == by_hand(mine, prompt, config, (p, s))
+            assert written.ended == (stop == "end" and written.tokens[-1] == END)
     assert got[0] != got[5]  # the same prompt, but another row
 
 
@@ -90,9 +91,9 @@ def test_how_many_are_written_side_by_side_changes_nothing(kind: str) -> None:
     together = mine.generate(PROMPTS, config)
     for rows in (1, 2, 7):
         for one, other in zip(together, mine.generate(PROMPTS, config, rows), strict=True):
-            assert [each.tokens for each in one] == [each.tokens for each in other]
-            assert [each.text for each in one] == [each.text for each in other]
-    assert mine.generate(PROMPTS[:1], config)[0][0].tokens == together[0][0].tokens
+            assert [each.tokens for each in one.samples] == [each.tokens for each in other.samples]
+            assert one.text == other.text
+    assert mine.generate(PROMPTS[:1], config)[0].samples[0].tokens == together[0].samples[0].tokens
 
 
 @pytest.mark.parametrize("text", ["char", "byte", "word"])
@@ -104,7 +105,7 @@ def test_pieces_are_whole_characters_and_together_the_text(text: str, stop: Any)
         pieces[piece.prompt, piece.sample].append(piece)
     written = mine.generate(PROMPTS, config)
     for (p, s), some in pieces.items():
-        whole = written[p][s]
+        whole = written[p].samples[s]
         assert "".join(piece.text for piece in some) == whole.text == shown(mine, whole, stop)
         assert [piece.last for piece in some] == [False] * (len(some) - 1) + [True]
         assert tuple(piece.token for piece in some) == whole.tokens
@@ -128,8 +129,8 @@ def test_an_end_is_written_as_what_ends(ends: Ends, sign: str) -> None:
     mine = engine("elman", "char", ends)
     torch.nn.init.zeros_(mine.model.output.weight)
     mine.model.output.bias.data.zero_()[END] = 50.0
-    assert mine.generate([""], SampleConfig(max_tokens=2, stop="length"))[0][0].text == 2 * sign
-    (stopped,) = mine.generate([""], SampleConfig(max_tokens=5))[0]
+    assert mine.generate([""], SampleConfig(max_tokens=2, stop="length"))[0].text == 2 * sign
+    (stopped,) = mine.generate([""], SampleConfig(max_tokens=5))[0].samples
     assert (stopped.text, stopped.tokens, stopped.ended) == ("", (END,), True)
 
 
@@ -139,12 +140,12 @@ def test_a_line_ends_at_a_line_feed_too() -> None:
     feed = 4 + ord("\n")
     mine.model.output.bias.data.zero_()[feed] = 5.0
     config = SampleConfig(max_tokens=500, stop="line", seed=2)
-    (written,) = mine.generate(["a\nb"], config)[0]
+    (written,) = mine.generate(["a\nb"], config)[0].samples
     assert written.ended
     assert written.tokens[-1] == feed
     assert feed not in written.tokens[:-1]
     assert "\n" not in written.text
-    (on,) = mine.generate(["a\nb"], config.model_copy(update={"stop": "end"}))[0]
+    (on,) = mine.generate(["a\nb"], config.model_copy(update={"stop": "end"}))[0].samples
     assert "\n" in on.text
 
 
@@ -219,4 +220,4 @@ def test_windows_of_a_long_prompt_keep_their_later_half() -> None:
     for length in (4, 5, 6, 7, 30):
         config = SampleConfig(max_tokens=12, stop="length")
         prompt = "a" * (length - 1)
-        assert list(mine.generate([prompt], config)[0][0].tokens) == by_hand(mine, prompt, config, (0, 0))
+        assert list(mine.generate([prompt], config)[0].samples[0].tokens) == by_hand(mine, prompt, config, (0, 0))
