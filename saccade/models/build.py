@@ -1,9 +1,13 @@
 """Config → model. The one place that asks which architecture it has."""
 
 from saccade.errors import UsageError
+from saccade.models.bag import BagConfig, BagEncoder
 from saccade.models.causal_transformer import CausalTransformer
+from saccade.models.classifier import Classifier, ClassifierConfig, Reader, ReaderConfig
 from saccade.models.encoders import EncoderConfig, RecurrentEncoder, RecurrentEncoderConfig
+from saccade.models.hierarchical import HierarchicalClassifier, HierarchicalConfig
 from saccade.models.language_model import LanguageModel, LanguageModelConfig, Writer, WriterConfig
+from saccade.models.over_vectors import RecurrentOverVectors, TransformerOverVectors, VectorEncoderConfig
 from saccade.models.recurrent_decoder import RecurrentDecoder, RecurrentDecoderConfig
 from saccade.models.recurrent_writer import RecurrentWriter, RecurrentWriterConfig
 from saccade.models.transformer_config import TransformerConfig
@@ -57,3 +61,33 @@ def build_writer(config: WriterConfig, vocabulary: int) -> Writer:
 
 def build_language_model(config: LanguageModelConfig, vocabulary: int) -> LanguageModel:
     return LanguageModel(build_writer(config.decoder, vocabulary), config.tie)
+
+
+def build_reader(config: ReaderConfig, vocabulary: int) -> Reader:
+    """An encoder, or token vectors alone."""
+    match config:
+        case BagConfig():
+            return BagEncoder(config, vocabulary)
+        case RecurrentEncoderConfig() | TransformerConfig():
+            return build_encoder(config, vocabulary)
+
+
+def build_over_vectors(config: VectorEncoderConfig, width: int) -> RecurrentOverVectors | TransformerOverVectors:
+    """An encoder of vectors of that width."""
+    match config:
+        case RecurrentEncoderConfig():
+            return RecurrentOverVectors(config, width)
+        case TransformerConfig():
+            return TransformerOverVectors(config, width)
+
+
+def build_classifier(
+    config: ClassifierConfig | HierarchicalConfig, vocabulary: int, labels: int
+) -> Classifier | HierarchicalClassifier:
+    match config:
+        case ClassifierConfig():
+            return Classifier(config, build_reader(config.encoder, vocabulary), labels)
+        case HierarchicalConfig():
+            words = build_reader(config.words.encoder, vocabulary)
+            sentences = build_over_vectors(config.sentences.encoder, config.words.encoder.width)
+            return HierarchicalClassifier(config, words, sentences, labels)

@@ -37,6 +37,7 @@ ARROWS: dict[str, set[str]] = {
     "metrics": set(),
     "device": set(),  # which device a name means
     "translate": {"text", "data", "models", "checkpoint", "decode"},
+    "classify": {"text", "data", "models", "checkpoint"},
     "evaluate": {"text", "data", "models", "checkpoint", "decode", "metrics", "translate"},
     "inspect": {"models", "decode", "translate"},
     "view": {"metrics"},
