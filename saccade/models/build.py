@@ -1,5 +1,9 @@
 """Config → model. The one place that asks which architecture it has."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from saccade.config import Section, parse
 from saccade.errors import UsageError
 from saccade.models.bag import BagConfig, BagEncoder
 from saccade.models.causal_transformer import CausalTransformer
@@ -10,6 +14,7 @@ from saccade.models.language_model import LanguageModel, LanguageModelConfig, Wr
 from saccade.models.over_vectors import RecurrentOverVectors, TransformerOverVectors, VectorEncoderConfig
 from saccade.models.recurrent_decoder import RecurrentDecoder, RecurrentDecoderConfig
 from saccade.models.recurrent_writer import RecurrentWriter, RecurrentWriterConfig
+from saccade.models.trainable import Trainable
 from saccade.models.transformer_config import TransformerConfig
 from saccade.models.transformer_decoder import TransformerDecoder
 from saccade.models.transformer_encoder import TransformerEncoder
@@ -91,3 +96,30 @@ def build_classifier(
             words = build_reader(config.words.encoder, vocabulary)
             sentences = build_over_vectors(config.sentences.encoder, config.words.encoder.width)
             return HierarchicalClassifier(config, words, sentences, labels)
+
+
+def settings_of(task: object, tree: Mapping[str, Any], origin: str) -> Section:
+    """The `model` section of a task's recipe."""
+    match task:
+        case "translate":
+            return parse(TranslatorConfig, tree, origin)
+        case "language-model":
+            return parse(LanguageModelConfig, tree, origin)
+        case "classify":
+            nested = tree.get("kind") == "hierarchical"
+            return parse(HierarchicalConfig, tree, origin) if nested else parse(ClassifierConfig, tree, origin)
+        case _:
+            raise UsageError(f"{origin}: its task is {task!r}, which this version does not know.")
+
+
+def build_model(task: str, settings: Section, sizes: Mapping[str, int]) -> Trainable:
+    """The model of a run, from what its config.json says; `sizes` of its vocabularies by name."""
+    match settings:
+        case TranslatorConfig():
+            return build_translator(settings, sizes["source"], sizes["target"])
+        case LanguageModelConfig():
+            return build_language_model(settings, sizes["text"])
+        case ClassifierConfig() | HierarchicalConfig():
+            return build_classifier(settings, sizes["text"], sizes["labels"])
+        case _:
+            raise UsageError(f"no model of the task {task!r} is made of {type(settings).__name__}.")

@@ -4,8 +4,8 @@ Chosen by what the tensors are, not by the version of torch:
 
 | mechanism | readable | fast twin | range |
 |---|---|---|---|
-| dot-product attention | `attention.attend` | `triton_attention`, by sentence | packed, a GPU, heads 16 … 128 wide |
-| | | `scaled_dot_product_attention` | everything dense, and biases such as ALiBi's |
+| dot-product attention | `scores.attend` | `triton_attention`, by sentence | packed, a GPU, heads 16 … 128 wide |
+| | | `scaled_dot_product_attention` | everything dense, biases such as ALiBi's; dropout of weights on a GPU |
 | window, BigBird | a mask, `patterns.*.may_look` | `patterns.by_blocks` through the dense kernels | everything |
 | token vectors, places and dropout | the lines below `embed` | `triton_embedding`, in one pass | packed, on a GPU |
 | bias, dropout, sum, norm | the lines below `residual_norm` | `triton_residual`, in one pass | a GPU, layer norm |
@@ -28,6 +28,7 @@ from torch.nn import functional as F
 from saccade.nn import masks, triton_attention, triton_embedding, triton_residual
 from saccade.nn.dropout import Dropout, relu_dropout
 from saccade.nn.norms import Norm, normed
+from saccade.nn.scores import attend
 from saccade.types import Layout
 
 Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
@@ -75,6 +76,11 @@ def product(x: Tensor, layer: nn.Linear) -> Product:
     return Product(layer(x), None)
 
 
+def _rate(dropout: Dropout | None) -> float:
+    """What it drops now."""
+    return dropout.rate if dropout is not None and dropout.acts else 0.0
+
+
 def _seed(x: Tensor, dropout: Dropout) -> Tensor | None:
     """What a kernel keys its dropout by: drawn on the device, so that torch's generator governs it."""
     return torch.randint(1 << 62, (), device=x.device) if dropout.acts else None
@@ -86,9 +92,8 @@ def embed(
     """Drop(table[ids] · scale + positions[place]), or + positions where there is no place."""
     at_places = positions is not None and place is not None and place.dim() == 1 and not positions.requires_grad
     if triton_embedding.available(ids, table_VD) and (positions is None or at_places):
-        rate = dropout.rate if dropout.acts else 0.0
         return triton_embedding.embed(
-            ids, table_VD, place, positions, scale=scale, dropout=rate, seed=_seed(table_VD, dropout)
+            ids, table_VD, place, positions, scale=scale, dropout=_rate(dropout), seed=_seed(table_VD, dropout)
         )
     x = F.embedding(ids, table_VD) * scale
     if positions is not None:
@@ -102,10 +107,9 @@ def residual_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sum y = x + Drop(given), and its norm twice: for two readers, whose gradients are added on the way back."""
     if takes_norm(norm) and triton_residual.available(x):
-        rate = dropout.rate if dropout.acts else 0.0
         return triton_residual.residual_norm(
             x, given.value, norm.weight, norm.bias,
-            r_bias_D=given.bias, dropout=rate, seed=_seed(x, dropout), epsilon=norm.eps,
+            r_bias_D=given.bias, dropout=_rate(dropout), seed=_seed(x, dropout), epsilon=norm.eps,
         )  # fmt: skip
     y = x + dropout(given.whole())
     z = normed(norm, y, layout)
@@ -122,9 +126,8 @@ def activate(given: Product, activation: Activation, dropout: Dropout, *, gated:
     """Drop(φ(given)), or Drop(φ(a) ⊙ b) of its halves a and b; what is given may be overwritten."""
     wide = given.value
     if triton_residual.available(wide) and not gated and takes_activation(activation):
-        rate = dropout.rate if dropout.acts else 0.0
         return triton_residual.activate(
-            wide, given.bias, activation=activation, dropout=rate, seed=_seed(wide, dropout)
+            wide, given.bias, activation=activation, dropout=_rate(dropout), seed=_seed(wide, dropout)
         )
     wide = given.whole()
     if gated:
@@ -149,46 +152,79 @@ def _activated(x: Tensor, activation: Activation) -> Tensor:
             return F.silu(x)
 
 
-def self_attention(qkv: Tensor, layout: Layout, *, causal: bool) -> Tensor:
-    """softmax(q·k/√K) v within each sentence, without ever holding the weights: (…, 3, H, K) -> (…, H, K)."""
+def drops_weights(device: torch.device) -> bool:
+    """Whether its kernels for attention can drop weights without holding them all."""
+    return device.type == "cuda"
+
+
+def self_attention(qkv: Tensor, layout: Layout, dropout: Dropout, *, causal: bool) -> Tensor:
+    """Drop(softmax(q·k/√K)) v within each sentence, the weights never held: (…, 3, H, K) -> (…, H, K)."""
     if triton_attention.available(qkv, layout, layout):
-        return triton_attention.attend_self(qkv, layout, causal=causal)
+        rate, seed = _rate(dropout), _seed(qkv, dropout)
+        return triton_attention.attend_self(qkv, layout, causal=causal, dropout=rate, seed=seed)
     q_BTHK, k_BTHK, v_BTHK = masks.pad(qkv, layout).unbind(-3)
-    return masks.pack(_dense(q_BTHK, k_BTHK, v_BTHK, layout, causal=causal), layout)
+    return masks.pack(_dense(q_BTHK, k_BTHK, v_BTHK, layout, dropout, causal=causal), layout)
 
 
-def cross_attention(q: Tensor, kv: Tensor, queries: Layout, keys: Layout) -> Tensor:
+def cross_attention(q: Tensor, kv: Tensor, queries: Layout, keys: Layout, dropout: Dropout) -> Tensor:
     """The same with queries (…, H, K) from elsewhere than keys and values (…, 2, H, K)."""
     if triton_attention.available(q, queries, keys):
-        return triton_attention.attend_cross(q, kv, queries, keys)
+        rate, seed = _rate(dropout), _seed(q, dropout)
+        return triton_attention.attend_cross(q, kv, queries, keys, dropout=rate, seed=seed)
     k_BSHK, v_BSHK = masks.pad(kv, keys).unbind(-3)
-    return masks.pack(_dense(masks.pad(q, queries), k_BSHK, v_BSHK, keys, causal=False), queries)
+    return masks.pack(_dense(masks.pad(q, queries), k_BSHK, v_BSHK, keys, dropout, causal=False), queries)
 
 
-def _dense(q_BTHK: Tensor, k_BSHK: Tensor, v_BSHK: Tensor, keys: Layout, *, causal: bool) -> Tensor:
+def _dense(q_BTHK: Tensor, k_BSHK: Tensor, v_BSHK: Tensor, keys: Layout, dropout: Dropout, *, causal: bool) -> Tensor:
     """Padding stands behind the real tokens, so that a causal mask alone keeps it out of sight."""
     look_BS = None if causal or keys.even else masks.valid_BT(keys)
     may_look = None if look_BS is None else look_BS[:, None, None]
-    return dot_product(q_BTHK, k_BSHK, v_BSHK, may_look, causal)
+    return dot_product(q_BTHK, k_BSHK, v_BSHK, may_look, causal, dropout)
 
 
-def dot_product(q_BTHK: Tensor, k_BSHK: Tensor, v_BSHK: Tensor, may_look: Tensor | None, causal: bool) -> Tensor:
+def dot_product(
+    q_BTHK: Tensor,
+    k_BSHK: Tensor,
+    v_BSHK: Tensor,
+    may_look: Tensor | None,
+    causal: bool,
+    dropout: Dropout | None = None,
+) -> Tensor:
     """The padded form: `may_look` is broadcast to (B, H, T, S); rows that may look nowhere give zeros."""
     q_BHTK, k_BHSK, v_BHSK = (x.transpose(1, 2) for x in (q_BTHK, k_BSHK, v_BSHK))
-    if may_look is None:
-        return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=causal).transpose(1, 2)
-    return biased(q_BHTK, k_BHSK, v_BHSK, may_look, None).transpose(1, 2)
+    if may_look is None and not _by_weights(q_BHTK, dropout):
+        rate = _rate(dropout)
+        mixed_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=causal, dropout_p=rate)
+        return mixed_BHTK.transpose(1, 2)
+    if may_look is None and causal:
+        may_look = masks.causal_TS(q_BTHK.shape[1], k_BSHK.shape[1], q_BTHK.device)
+    return biased(q_BHTK, k_BHSK, v_BHSK, may_look, None, dropout).transpose(1, 2)
 
 
-def biased(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, may_look: Tensor | None, bias: Tensor | None) -> Tensor:
+def _by_weights(q: Tensor, dropout: Dropout | None) -> bool:
+    """To drop weights, a CPU's kernel would hold them all, too, and draw them one by one: nn/dropout.py."""
+    return _rate(dropout) > 0.0 and not drops_weights(q.device)
+
+
+def biased(
+    q_BHTK: Tensor,
+    k_BHSK: Tensor,
+    v_BHSK: Tensor,
+    may_look: Tensor | None,
+    bias: Tensor | None,
+    dropout: Dropout | None = None,
+) -> Tensor:
     """The same with heads before tokens; `bias` is added to the scores, broadcast as `may_look` to (B, H, T, S)."""
+    if _by_weights(q_BHTK, dropout):
+        scores_BHTS = q_BHTK @ k_BHSK.mT * q_BHTK.shape[-1] ** -0.5
+        return attend(scores_BHTS if bias is None else scores_BHTS + bias, v_BHSK, may_look, dropout)[0]
     nowhere = None if may_look is None else ~may_look.any(-1, keepdim=True)
     # A row that may look nowhere looks at everything, and what it sees is dropped: not every kernel is safe from NaN.
     seen = None if may_look is None or nowhere is None else may_look | nowhere
     if bias is not None:
         seen = bias if seen is None else bias.masked_fill(~seen, torch.finfo(bias.dtype).min)
         seen = seen.expand(len(q_BHTK), *q_BHTK.shape[1:3], k_BHSK.shape[2])
-    out_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=seen)
+    out_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=seen, dropout_p=_rate(dropout))
     return out_BHTK if nowhere is None else out_BHTK.masked_fill(nowhere, 0.0)
 
 

@@ -94,6 +94,10 @@ SIDES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "post-norm": (WIDE | {"norm": "post", "activation": "gelu", "dropout": 0.0}, {}),
     "rotary": (WIDE | {"positions": "rotary", "norm_kind": "rms", "gated": True}, {}),
     "relative": (WIDE | {"positions": "relative"}, {}),
+    "attention dropout": (WIDE | {"attention_dropout": 0.2}, {}),
+    "attention dropout, padded": (WIDE | {"attention_dropout": 0.2, "positions": "alibi"}, {}),
+    "attention dropout, narrow heads": (WIDE | {"attention_dropout": 0.2, "heads": 8}, {}),
+    "attention dropout, window": (WIDE | {"attention_dropout": 0.2, "pattern": {"kind": "window", "width": 5}}, {}),
     "window": (WIDE | {"positions": "alibi", "pattern": {"kind": "window", "width": 5}}, {}),
 }
 ADDITIVE = {"score": "additive"}
@@ -140,6 +144,11 @@ def _padded(side: Tokens) -> Tokens:
 
 
 def gradient_of(gradient: Gradient, batch: Batch, update: int) -> Iterator[Tensor]:
+    """With what the model learns on its way forward, a baseline, at its beginning."""
+    lasting = gradient.model.state_dict()
+    for name, buffer in gradient.model.named_buffers():
+        if name in lasting:
+            buffer.zero_()
     gradient.clear()
     yield gradient.accumulate([batch], update)
     for parameter in gradient.model.parameters():

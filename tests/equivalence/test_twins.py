@@ -25,15 +25,17 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 STEPWISE = "step by step"
 SIDE = {"kind": "transformer", "layers": 1, "width": 32, "heads": 2}
 PADDED, PASSES = "is computed on padded sentences", "takes several passes over memory"
+HELD = "holds all of its weights"
 
 WORDS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "plain": ({}, []),
     "gelu": ({"activation": "gelu", "norm": "post"}, []),
     "rotary": ({"positions": "rotary"}, []),
+    "dropout": ({"attention_dropout": 0.3}, []),
     "narrow heads": ({"heads": 4}, [f"attention with heads 8 wide {PADDED}"]),
     "relative": (
         {"positions": "relative"},
-        ["self-attention with relative positions on the values holds all of its weights"],
+        [f"self-attention with relative positions on the values {HELD}"],
     ),
     "relative, keys": (
         {"positions": "relative", "relative_values": False},
@@ -72,7 +74,8 @@ def test_each_part_of_a_transformer_answers_for_itself(name: str) -> None:
     model = built(SIDE | settings, SIDE)
     assert said(model, "encoder", GPU) == expected
     assert said(model, "decoder", GPU) == []
-    everywhere = [told for told in expected if "holds all of its weights" in told]
+    everywhere = [told for told in expected if HELD in told]
+    everywhere += [f"attention with dropout {HELD}"] if "attention_dropout" in settings else []
     assert said(model, "encoder", CPU) == everywhere  # the CPU's dense kernels take all else
 
 
@@ -159,9 +162,9 @@ def test_fused_recurrences_and_dense_kernels_are_called_where_nothing_else_is_sa
         told = said(model, side, CPU)
         if getattr(case.config, side).kind == "transformer":
             layers = getattr(case.config, side).layers
-            to_itself = attentions - (layers if side == "decoder" else 0)  # cross-attention is always dense
-            readable = any("holds all of its weights" in each for each in told)
-            assert to_itself == 0 if readable else to_itself >= layers
+            across = layers if side == "decoder" and f"attention with dropout {HELD}" not in told else 0
+            to_itself = attentions - across
+            assert to_itself == 0 if any(HELD in each for each in told) else to_itself >= layers
         else:
             assert (recurrences == 0) == any(STEPWISE in each for each in told), told
 
