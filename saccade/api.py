@@ -9,12 +9,18 @@ from typing import Any, overload
 
 from saccade import checkpoint, config
 from saccade.checkpoint import Loaded, RunFolder
+from saccade.classify import Classified, engine_of
+from saccade.classify import Engine as ClassifyEngine
 from saccade.decode.settings import DecodeConfig
 from saccade.device import pick_device
 from saccade.errors import SaccadeError, UsageError
 from saccade.evaluate import METRICS, Evaluation, MetricName, Scored, evaluate, score
 from saccade.inspect.attention import attention_trace
+from saccade.inspect.classification import classification_trace
 from saccade.integrity import Verified, verify_run
+from saccade.metrics.classification import Classification, classification
+from saccade.models.classifier import Classifier
+from saccade.models.hierarchical import HierarchicalClassifier
 from saccade.models.translator import Translator
 from saccade.recipe import Recipe, load_recipe, parse_recipe
 from saccade.train.events import Event, Finished
@@ -37,6 +43,8 @@ class Model:
         match loaded.model:  # what a verb needs is read here, so that a folder that is not whole is refused at once
             case Translator():
                 _ = self.engine, self.decode
+            case Classifier() | HierarchicalClassifier():
+                _ = self.classifier
 
     @property
     def task(self) -> str:
@@ -49,6 +57,41 @@ class Model:
 
     def _not_for(self, verb: str, task: str) -> UsageError:
         return UsageError(f"{self.path}: is a run of the task {self.task}; to {verb}, there must be one of {task}.")
+
+    # ---- classify
+
+    @cached_property
+    def classifier(self) -> ClassifyEngine:
+        """What classifies."""
+        if not isinstance(self.loaded.model, (Classifier, HierarchicalClassifier)):
+            raise self._not_for("classify", "classify")
+        return engine_of(self.loaded)
+
+    @overload
+    def classify(self, lines: str | tuple[str, str], *, top: int | None = ...) -> Classified: ...
+
+    @overload
+    def classify(self, lines: list[str] | list[tuple[str, str]], *, top: int | None = ...) -> list[Classified]: ...
+
+    def classify(
+        self, lines: str | tuple[str, str] | list[str] | list[tuple[str, str]], *, top: int | None = None
+    ) -> Classified | list[Classified]:
+        """A text → its labels, most probable first; a list of texts → a list. `top`: at most so many labels of each.
+
+        For a model of two texts each is a pair of them, or a string with a tab between.
+        """
+        if isinstance(lines, (str, tuple)):
+            return self.classifier.classify([lines], top=top)[0]
+        return self.classifier.classify(lines, top=top)
+
+    def evaluate_labels(
+        self, texts: Sequence[str] | Sequence[tuple[str, str]], labels: Sequence[str]
+    ) -> Classification:
+        """Classify the texts and score the answers against the labels; one that training has not seen is wrong."""
+        if len(texts) != len(labels):
+            raise UsageError(f"there are {len(texts)} texts and {len(labels)} labels; give as many of each.")
+        given = [each.label for each in self.classifier.classify(texts)]
+        return classification(labels, given, order=self.classifier.labels.names)
 
     # ---- translate
 
@@ -122,8 +165,13 @@ class Model:
         metrics: Sequence[MetricName] = METRICS,
         decode: DecodeConfig | None = None,
         batch_tokens: int = 4096,
-    ) -> Evaluation:
-        """Translate the sources and score the outputs against the references."""
+    ) -> Evaluation | Any:
+        """Translate the sources and score the outputs against the references.
+
+        Of a classifier: `evaluate_labels` of texts and their labels, which alone has a `Classification` for a type.
+        """
+        if self.task == "classify":
+            return self.evaluate_labels(sources, references)
         if len(sources) != len(references):
             raise UsageError(
                 f"there are {len(sources)} sources and {len(references)} references; give as many of each."
@@ -138,7 +186,14 @@ class Model:
         )
 
     def explain(self, line: str, target: str | None = None) -> Trace:
-        """Every attention weight while `target` (or, where none is given, the model's own output) is written."""
+        """Every attention weight while `target` (or, where none is given, the model's own output) is written.
+
+        Of a classifier: what its label is made of; there is no other target to explain.
+        """
+        if self.task == "classify":
+            if target is not None:
+                raise UsageError("target: a classifier's weights are the same for every label; leave it out.")
+            return classification_trace(self.classifier, line)
         text = self.engine.text
         (source,) = self.engine.read([line])
         source_ids = source.ids[:-1]

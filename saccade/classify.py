@@ -1,17 +1,22 @@
 """Lines in, labels out: tokenise, read, weigh. One line in is one line out, whatever it holds."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 
 import torch
 
+from saccade.checkpoint import CONFIG, Loaded
 from saccade.data.labels import Labels
 from saccade.data.texts import Reading, Row
-from saccade.errors import UsageError
-from saccade.models.classifier import Classifier
-from saccade.models.hierarchical import HierarchicalClassifier
-from saccade.text import Tokenizer
+from saccade.errors import SaccadeError, UsageError
+from saccade.models.build import settings_of
+from saccade.models.classifier import Classifier, ClassifierConfig
+from saccade.models.hierarchical import HierarchicalClassifier, HierarchicalConfig
+from saccade.text import TextPair, Tokenizer
 
+LABELS = "labels.json"
+"""The labels, in a run folder."""
 MAX_ROWS = 1024
 """Lines read side by side, whatever the token budget."""
 CHARACTERS_PER_TOKEN = 32
@@ -116,3 +121,58 @@ def _batches(sizes: Sequence[tuple[int, int]], batch_tokens: int) -> Iterator[li
         sequences, longest = sequences + count, max(longest, length)
     if batch:
         yield batch
+
+
+def engine_of(loaded: Loaded) -> Engine:
+    """The engine of a run of the task `classify`."""
+    model, path = loaded.model, loaded.path
+    if not isinstance(model, (Classifier, HierarchicalClassifier)):
+        raise UsageError(f"{path}: is a run of the task {loaded.task}; to classify, there must be one of classify.")
+    settings = settings_of(loaded.task, loaded.config["model"], f"{path / CONFIG}: model")
+    assert isinstance(settings, (ClassifierConfig, HierarchicalConfig))
+    text, labels = TextPair.load(path).source, read_labels(path)
+    if {"text": text.size, "labels": len(labels)} != loaded.sizes:
+        raise SaccadeError(
+            f"{path}: its tokenizer has {text.size} tokens and its list of labels {len(labels)}, its model "
+            f"{loaded.sizes}: they are not of one run."
+        )
+    limits = _Limits.of(loaded.config.get("reads"), path)
+    reading = reading_of(settings, limits.max_length, limits.max_sentences)
+    return Engine(model, text, labels, reading, limits.texts, loaded.device)
+
+
+def reading_of(
+    settings: ClassifierConfig | HierarchicalConfig, max_length: int, max_sentences: int, *, all_of_it: bool = False
+) -> Reading:
+    """How a model's texts are read; `all_of_it`: however long they are, before they are cut."""
+    many = max_sentences if settings.reads == "document" else 1
+    most = None if all_of_it else max_length * CHARACTERS_PER_TOKEN * many
+    return Reading(settings.reads, settings.starts, settings.ends, max_length, max_sentences, most)
+
+
+def read_labels(folder: Path) -> Labels:
+    path = folder / LABELS
+    try:
+        return Labels.from_json(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"{path}: cannot be read: {reason or error}.") from None
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What config.json says of how texts are read."""
+
+    texts: int
+    max_length: int
+    max_sentences: int
+
+    @staticmethod
+    def of(tree: object, path: Path) -> "_Limits":
+        names = [each.name for each in fields(_Limits)]
+        whole = isinstance(tree, dict) and tree.keys() == set(names)
+        if not isinstance(tree, dict) or not whole or not all(type(v) is int and v > 0 for v in tree.values()):
+            raise SaccadeError(
+                f"{path / CONFIG}: is not as a training writes it: reads must hold {', '.join(names)}, whole numbers."
+            )
+        return _Limits(**tree)

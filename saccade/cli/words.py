@@ -23,7 +23,14 @@ def megabytes(count: float) -> str:
     return f"{count / 2**20:,.1f} MiB"
 
 
-_METRICS = {"loss": "loss", "perplexity": "perplexity", "bleu": "BLEU", "chrf": "chrF", "exact_match": "exact match"}
+_METRICS = {
+    "loss": "loss",
+    "perplexity": "perplexity",
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "exact_match": "exact match",
+    "macro_f1": "macro-F1",
+}
 
 
 def metric_name(key: str) -> str:
@@ -33,9 +40,9 @@ def metric_name(key: str) -> str:
 def metric(key: str, value: float) -> str:
     """`exact match 99.4 %`, `BLEU 31.2`, `loss 0.012`."""
     match key:
-        case "exact_match":
+        case "exact_match" | "accuracy":
             shown = f"{value:.1f} %"
-        case "bleu" | "chrf":
+        case "bleu" | "chrf" | "macro_f1":
             shown = f"{value:.1f}"
         case "perplexity":
             shown = f"{value:.2f}" if value < 1e4 else f"{value:.1e}"

@@ -52,11 +52,13 @@ class Counts:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def sentences(self) -> list[str]:
-        """What was done, in words: one sentence for each kind of thing that occurred."""
-        told = [f"{many(self.lines, 'row')} read, {many(self.kept, 'pair')} kept."]
+    def sentences(self, noun: str = "pair") -> list[str]:
+        """What was done, in words: one sentence for each kind of thing that occurred. `noun`: what a row holds."""
+        told = [f"{many(self.lines, 'row')} read, {many(self.kept, noun)} kept."]
         for kind, words in _IN_WORDS.items():
             count: int = getattr(self, kind)
+            if noun != "pair":
+                words = words.replace("pairs", f"{noun}s").replace("a side is", "they are")
             if count:
                 where = [place.partition(" ")[2] for place in self.places if place.startswith(f"{kind} ")]
                 more = ", …" if count > len(where) and kind != "trimmed" else ""

@@ -28,12 +28,19 @@ class Reading:
     """How much of a text is looked at."""
 
     @property
+    def told(self) -> str:
+        """The most that is read, in words."""
+        if self.layout == "document":
+            return f"{self.max_sentences:,} sentences of {self.max_length:,} tokens"
+        return f"{self.max_length:,} tokens"
+
+    @property
     def nests(self) -> bool:
         return self.layout != "sequence"
 
     def rows(self, examples: Sequence[tuple[str, ...]], encode: Encode) -> tuple[list[Row], list[bool]]:
         """Each example's sequences, and whether something of it was left out. A text is encoded with all others."""
-        parts = [self._parts(texts) for texts in examples]
+        parts = [self.parts(texts) for texts in examples]
         ids = iter(encode([part for row, _ in parts for part in row]))
         rows, cut = [], []
         for row, shortened in parts:
@@ -42,7 +49,7 @@ class Reading:
             rows.append(self._marked([each[: self.max_length] for each in own]))
         return rows, cut
 
-    def _parts(self, texts: tuple[str, ...]) -> tuple[list[str], bool]:
+    def parts(self, texts: tuple[str, ...]) -> tuple[list[str], bool]:
         """What is encoded by itself; whether the rest was left out."""
         most = self.max_characters
         read = texts if most is None else tuple(text[:most] for text in texts)

@@ -21,6 +21,7 @@ from saccade.models.classifier import (
     nothing_read,
     probabilities,
 )
+from saccade.models.encoders import RecurrentEncoderConfig
 from saccade.models.label_head import HeadActivation, LabelHead
 from saccade.models.over_vectors import RecurrentOverVectors, TransformerOverVectors, VectorEncoderConfig
 from saccade.models.trainable import Trainable
@@ -42,6 +43,13 @@ class SentencesConfig(Section):
     @model_validator(mode="after")
     def _pools(self) -> "SentencesConfig":
         check_pooling(self.encoder, self.pooling, self.attention_width)
+        if isinstance(self.encoder, RecurrentEncoderConfig):
+            for name, unset in (("embedding", None), ("embedding_dropout", 0.0)):
+                value = getattr(self.encoder, name)
+                if value != unset:
+                    raise ValueError(
+                        f"the sentences' encoder has {name}: {value}, but reads vectors of sentences: leave it out"
+                    )
         return self
 
 

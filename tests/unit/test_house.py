@@ -17,7 +17,7 @@ LONGEST_FILE = 450
 FLOOR = {"types", "config", "errors", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
-    "metrics", "evaluate", "inspect", "view", "translate", "tasks", "recipe", "device", "disk", "integrity",
+    "metrics", "evaluate", "inspect", "view", "translate", "classify", "tasks", "recipe", "device", "disk", "integrity",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
 
@@ -39,7 +39,7 @@ ARROWS: dict[str, set[str]] = {
     "translate": {"text", "data", "models", "checkpoint", "decode"},
     "classify": {"text", "data", "models", "checkpoint"},
     "evaluate": {"text", "data", "models", "checkpoint", "decode", "metrics", "translate"},
-    "inspect": {"models", "decode", "translate"},
+    "inspect": {"models", "decode", "translate", "classify"},
     "view": {"metrics"},
     # for each task its recipe, data, batches and validation; training itself knows none of them
     "tasks": {
@@ -53,6 +53,7 @@ ARROWS: dict[str, set[str]] = {
         "decode",
         "metrics",
         "translate",
+        "classify",
         "evaluate",
         "presets",
     },
