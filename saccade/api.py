@@ -106,6 +106,7 @@ class Model:
     @cached_property
     def decode(self) -> DecodeConfig:
         """How the run's recipe says that outputs are searched for."""
+        _ = self.engine
         tree = self.config.get("decode")
         if not isinstance(tree, dict):
             raise SaccadeError(

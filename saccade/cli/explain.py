@@ -62,7 +62,7 @@ def explain(
             from saccade.view.attention import save_grid_png, save_png
             from saccade.view.matrix import kinds_of
 
-            shown: Kind = kind or next(iter(kinds_of(trace)), "cross")
+            shown = [*kinds_of(trace), "cross"][0] if kind is None else kind
             _check_place(trace, shown, layer, head)
             if grid:
                 save_grid_png(trace, out, kind=shown)

@@ -50,19 +50,26 @@ def init(
 def text_with(preset: str) -> str:
     """A recipe on files that begins with the preset, whose own lines stand below it to be copied from."""
     told = "\n".join(f"# {line}".rstrip() for line in presets.text_of(preset).splitlines())
-    return _WITH_PRESET.format(preset=preset, described=presets.described(preset), told=told)
+    data = _DATA.get(presets.tree_of(preset)["task"], _DATA["translate"])
+    return _WITH_PRESET.format(preset=preset, described=presets.described(preset), told=told, data=data)
+
+
+_DATA = {
+    "translate": "train: {source: train.src, target: train.tgt}\n  valid: {source: valid.src, target: valid.tgt}",
+    "classify": "train: {tsv: train.tsv, label: 1, text: 2}\n  valid: {tsv: valid.tsv, label: 1, text: 2}",
+}
+"""Task → files to begin with."""
 
 
 _WITH_PRESET = """\
 # {described}
-# Edit the four file names. What is added here comes before what the preset says.
+# Edit the file names. What is added here comes before what the preset says.
 
 preset: {preset}
 
 data:
   kind: files
-  train: {{source: train.src, target: train.tgt}}
-  valid: {{source: valid.src, target: valid.tgt}}
+  {data}
 
 # The preset:
 #

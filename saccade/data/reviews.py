@@ -1,8 +1,9 @@
 """Film reviews whose sentiment is a matter of order and negation; generated, no download.
 
-The verdict of a sentence is one of its two clauses, which is the other's opposite: `A, but B` and `although A, B` and
-`B, although A` all say B. A clause is negated or not, with words that are good or bad by themselves. So a sentence
-whose clauses change places holds the same words and has the other label: no bag of words is better than a coin.
+One sentence in four is a plain clause. Of the others the verdict is one of two clauses, and the other its opposite:
+`A, but B` and `although A, B` and `B, although A` all say B. A clause may be negated; its words are good or bad by
+themselves. So a sentence whose two clauses change places holds the same words and has the other label: on those no bag
+of words is better than a coin, and so on all it is right at most five times in eight.
 """
 
 from collections.abc import Iterator
@@ -24,7 +25,9 @@ SUBJECTS = (
 )  # fmt: skip
 NEGATIONS = ("not", "never", "hardly", "by no means", "far from", "anything but")
 DEGREES = ("", "", "quite ", "really ", "very ")
-SENTENCES = ("{other}, but {verdict}", "although {other}, {verdict}", "{verdict}, although {other}")
+SENTENCES = ("{verdict}", "{other}, but {verdict}", "although {other}, {verdict}", "{verdict}, although {other}")
+NEGATED_IN = 3
+"""One clause in so many is negated."""
 OVERALL = "overall, "
 
 
@@ -80,18 +83,19 @@ def _sentence(draw: Draws, split: str | None) -> tuple[int, str]:
         second = (first + 1 + draw.below(len(SUBJECTS) - 1)) % len(SUBJECTS)
         verdict, other = _clause(draw, first, positive), _clause(draw, second, 1 - positive)
         form = draw.of(SENTENCES)
-        if split is None or split_of(verdict, other) == split:
+        told = (verdict, other) if "{other}" in form else (verdict,)
+        if split is None or split_of(*told) == split:
             return positive, form.format(verdict=verdict, other=other)
 
 
 def _clause(draw: Draws, subject: int, positive: int) -> str:
-    negated = draw.below(2)
+    negated = int(draw.below(NEGATED_IN) == 0)
     word = draw.of(GOOD if positive != negated else BAD)
     degree = f"{draw.of(NEGATIONS)} " if negated else draw.of(DEGREES)
     return f"the {SUBJECTS[subject]} is {degree}{word}"
 
 
 def split_of(*clauses: str) -> str:
-    """The split that two clauses belong to, in either order, for every seed: about 90 % train, 5 % valid, 5 % test."""
+    """The split that clauses belong to, in either order, for every seed: about 90 % train, 5 % valid, 5 % test."""
     digest = blake2b("/".join(sorted(clauses)).encode(), digest_size=8, key=b"saccade reviews").digest()
     return {0: "valid", 1: "test"}.get(int.from_bytes(digest, "little") % 20, "train")

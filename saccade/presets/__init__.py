@@ -10,9 +10,9 @@ from saccade.config import Tree
 from saccade.errors import UsageError
 
 KEY = "preset"
-TASKS = ("translate",)
+TASKS = ("translate", "classify")
 """The tasks there are; a preset of any other is a model that waits for its task."""
-_SIDES = ("encoder", "decoder")
+_SIDES = ("encoder", "decoder", "words", "sentences")
 
 
 def names() -> list[str]:
@@ -68,11 +68,14 @@ def _something_is_left(name: str, preset: Tree, own: Any) -> None:
     """A recipe with a model of its own would hide a preset's: refused, since whoever names one wants to have it."""
     if not isinstance(own, Mapping):
         return
+    sides = [side for side in _SIDES if side in preset]
     hidden = [
-        isinstance(own.get(side), Mapping) and config.merged(preset[side], own[side]) == own[side] for side in _SIDES
+        isinstance(own.get(side), Mapping) and config.merged(preset[side], own[side]) == own[side] for side in sides
     ]
     if all(hidden):
+        one = len(sides) == 1
         raise UsageError(
-            f"{KEY} is {name!r}, but the recipe has a model.encoder and a model.decoder of its own, which come before "
-            "the preset's: nothing of that would be left. Leave out either those two or the preset."
+            f"{KEY} is {name!r}, but the recipe has {' and '.join(f'a model.{side}' for side in sides)} of its own, "
+            f"which {'comes' if one else 'come'} before the preset's: nothing of that would be left. Leave out either "
+            f"{'that' if one else 'those two'} or the preset."
         )

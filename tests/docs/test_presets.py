@@ -16,7 +16,8 @@ import saccade
 from saccade import config, presets
 from saccade.data.streams import Streams
 from saccade.errors import UsageError
-from saccade.models.build import build_language_model, build_translator
+from saccade.models.build import build_classifier, build_language_model, build_translator
+from saccade.models.hierarchical import HierarchicalConfig
 from saccade.models.language_model import LanguageModelConfig
 from saccade.models.transformer_config import TransformerConfig
 from saccade.models.transformer_encoder import TransformerEncoder
@@ -58,6 +59,11 @@ def transformer(width: int, inner: int, layers: int = 6) -> int:
 def lstm(width: int, inputs: int) -> int:
     """A layer, one bias a gate."""
     return 4 * width * (inputs + width + 1)
+
+
+def gru(width: int, inputs: int) -> int:
+    """One direction of a layer, one bias a gate."""
+    return 3 * width * (inputs + width + 1)
 
 
 def zaremba(width: int, said: str) -> Published:
@@ -132,6 +138,14 @@ PUBLISHED: dict[str, Published] = {
     "zaremba-small": zaremba(200, "–"),
     "zaremba-medium": zaremba(650, "20 M"),
     "zaremba-large": zaremba(1500, "66 M"),
+    "han-2016": Published(
+        "Yang et al. 2016",
+        (30_000, 30_000),
+        "–",
+        # word vectors; two directions of words and of sentences; W, b and u of both attentions; five labels, as Yelp's
+        30_000 * 200 + 2 * gru(50, 200) + 2 * gru(50, 100) + 2 * (100 * 100 + 100 + 100) + 5 * (100 + 1),
+        {_TWO_BIASES: 4 * 3 * 50},
+    ),
     "awd-lstm": Published(
         "Merity et al. 2018",
         (10_000, 10_000),
@@ -160,6 +174,8 @@ def built(name: str, source: int, target: int) -> nn.Module:
             return TransformerEncoder(config.parse(TransformerConfig, model["encoder"], name), source)
         case "language-model":
             return build_language_model(config.parse(LanguageModelConfig, model, name), target)
+        case "classify":
+            return build_classifier(config.parse(HierarchicalConfig, model, name), source, 5)
         case task:
             raise AssertionError(f"{name}: a preset of {task}, which no test builds")
 
@@ -197,9 +213,9 @@ def test_the_count_is_near_what_the_paper_prints(name: str) -> None:
 
 @every_preset
 def test_one_that_waits_for_its_task_is_refused_by_recipes(name: str) -> None:
-    data = ("data={kind: dates}",)
+    data = (data_for(name),)
     if name in presets.trainable():
-        assert load_recipe(name, data)[0].task == "translate"
+        assert load_recipe(name, data)[0].task == presets.tree_of(name)["task"]
         return
     with pytest.raises(UsageError, match=rf"preset is '{name}', which waits for its task, [a-z-]+: recipes have"):
         load_recipe(name, data)
@@ -214,8 +230,27 @@ def test_what_it_says_of_training_is_known_to_recipes(name: str) -> None:
 # ---- that they train
 
 
+def data_for(name: str) -> str:
+    """Generated data of the preset's task."""
+    return {"classify": "data={kind: reviews}"}.get(presets.tree_of(name)["task"], "data={kind: dates}")
+
+
+def shrunk_classifier(name: str) -> Recipe:
+    levels = {"words": ("encoder.embedding=6",), "sentences": ()}
+    sizes = [
+        f"model.{level}.{each}"
+        for level, more in levels.items()
+        for each in ("encoder.width=8", "attention_width=4", *more)
+    ]
+    few = ["train.updates=2", "train.batch_tokens=128", "train.log_every=1", "train.workers=0", "train.keep=2"]
+    data = "data={kind: reviews, train: 60, valid: 5, test: 5, sentences: 3}"
+    return saccade.recipe(name, data, *sizes, *few, "train.validate_every=2", "text.size=60")
+
+
 def shrunk(name: str, folder: Path) -> Recipe:
     """The preset with small sizes and few updates; all that gives it its shape is as it was."""
+    if presets.tree_of(name)["task"] == "classify":
+        return shrunk_classifier(name)
     recipe, _ = load_recipe(name, ("data={kind: dates}",))
     settings = ["train.updates=2", "train.batch_tokens=128", "train.log_every=1", "train.workers=0"]
     settings += ["train.validate_every=2", "train.keep=2", f"text.size={300 if recipe.text.kind == 'bpe' else 20}"]
@@ -287,7 +322,7 @@ def test_a_language_model_learns_from_a_chunk(name: str) -> None:
 @every_trainable
 def test_what_its_paper_says_reaches_the_recipe(name: str) -> None:
     """Every value of the preset stands in the resolved recipe, which tells nothing of it."""
-    recipe, _ = load_recipe(name, ("data={kind: dates}",))
+    recipe, _ = load_recipe(name, (data_for(name),))
     whole, said = config.flatten(config.plain(recipe)), config.flatten(presets.tree_of(name))
     assert said.items() <= whole.items()
 

@@ -14,9 +14,13 @@ from saccade import config
 from saccade.cli.plan import parameters
 from saccade.data.dates import DatesData
 from saccade.data.files import FilesData, Parallel, locate, raw_lines
+from saccade.data.labelled import LabelledData
+from saccade.data.listops import ListOpsData
+from saccade.data.reviews import ReviewsData
 from saccade.recipe import Recipe, load_recipe, parse_recipe
 from saccade.recipes import described, shipped, shipped_text
 from saccade.train.events import Logged, Prepared, Validated
+from tests.support.labels import write_labelled_corpus
 from tests.support.tiny import write_corpus
 
 LINES = {"train": 200, "valid": 4, "test": 4}
@@ -51,6 +55,14 @@ def on_stand_in(name: str, folder: Path) -> Recipe:
     match recipe.data:
         case DatesData():
             return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
+        case ReviewsData():
+            return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
+        case ListOpsData():  # lists as long as the arena's take minutes
+            small = "data={kind: listops, train: 60, valid: 5, test: 5, shortest: 2, longest: 40}"
+            return saccade.recipe(name, small, *QUICK)
+        case LabelledData():
+            write_labelled_corpus(folder, train=60)
+            return saccade.recipe(name, *QUICK)
         case FilesData() if needs_data(recipe):
             there = {split: getattr(recipe.data, split) for split in LINES}
             named = [path for files in there.values() for path in (*files.source, *files.target)]
