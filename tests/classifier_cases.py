@@ -1,4 +1,4 @@
-"""The list of classifiers that the laws are proved for; tests/contract/test_classifiers.py holds it complete."""
+"""The list of classifiers that the laws are proved for; tests/contract/test_models.py holds it complete."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -112,6 +112,8 @@ HAN, LSTMN, the first sentence:
   kind: hierarchical
   words: {encoder: {kind: lstmn, width: 4, bidirectional: false}, pooling: attention}
   sentences: {encoder: {kind: transformer, layers: 1, width: 6, heads: 2}, pooling: first}
+  hidden: 5
+  activation: gelu
 HAN, LSTMN above:
   kind: hierarchical
   words: {encoder: {kind: bag, width: 4}, pooling: max}

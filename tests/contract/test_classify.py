@@ -12,15 +12,12 @@ import torch
 import saccade
 from saccade.api import Model
 from saccade.checkpoint import load as load_run
-from saccade.config import flatten
 from saccade.data.labelled_store import LabelledStore
 from saccade.errors import SaccadeError, UsageError
-from saccade.models.classifier import ClassifierConfig
-from saccade.models.hierarchical import HierarchicalConfig
 from saccade.recipe import Recipe
 from saccade.tasks.base import Scores
+from saccade.train.events import Finished, Prepared
 from saccade.types import Batch
-from tests.classifier_cases import every_classifier
 from tests.support.labels import MODELS, PAIRED, recipe, write_labelled_corpus
 from tests.support.malice import sign
 from tests.support.tiny import notes
@@ -124,16 +121,15 @@ def test_labels_never_seen_are_counted_and_wrong(corpus: Path, tmp_path: Path) -
         file.write("undecided\tThe plot is good.\nundecided\tThe cast is bad.\nmixed\tA film.\n")
     chosen = recipe(folder, "gru", "train.updates=4", "train.validate_every=2", "train.metric=macro_f1")
     events = list(saccade.training(chosen, tmp_path / "run", device="cpu"))
+    assert isinstance(events[0], Prepared)
+    assert isinstance(events[-1], Finished)
     told = "Texts whose label the training data do not have, which counts as wrong: 'undecided' (2), 'mixed' (1)."
-    assert f"valid: {told}" in events[0].remarks  # type: ignore[union-attr]
-    best = saccade.load(tmp_path / "run", "cpu")
-    assert best.classifier.labels.names == ("negative", "positive")
+    assert f"valid: {told}" in events[0].remarks
+    assert saccade.load(tmp_path / "run", "cpu").classifier.labels.names == ("negative", "positive")
     measured = chosen.scores(load_run(tmp_path / "run", torch.device("cpu")), [folder / "valid.tsv"], "test", tmp_path)
-    validated = notes(tmp_path / "run", "validated")[-1]
-    assert measured["accuracy"].value == pytest.approx(
-        max(n["accuracy"] for n in notes(tmp_path / "run", "validated")), abs=30
-    )
-    assert {"accuracy", "macro_f1", "loss"} <= validated.keys()
+    assert measured["accuracy"].value == pytest.approx(events[-1].best["accuracy"])
+    assert measured["macro_f1"].value == pytest.approx(events[-1].best["macro_f1"])
+    assert measured["accuracy"].value <= 100 * 20 / 23
     assert isinstance(measured, Scores)
     rows_of = {row["label"]: row for row in measured.tables[0].rows}
     assert rows_of["undecided"]["recall"] == "0.0"
@@ -280,21 +276,7 @@ def test_other_verbs_say_what_the_run_is_for(corpus: Path, tmp_path: Path) -> No
         model.evaluate_labels(["x"], ["a", "b"])
 
 
-# ---- the list of cases is whole
-
-
-def test_every_setting_of_a_classifier_stands_in_some_case_with_another_value() -> None:
-    """Of the models' own settings; those of encoders are the concern of tests/contract/test_models.py."""
-    cases = [flatten(case.config.model_dump()) for case in every_classifier()]
-    for config in (ClassifierConfig, HierarchicalConfig):
-        for name, field in config.model_fields.items():
-            if name in ("encoder", "words", "sentences", "kind"):
-                continue
-            values = {str(case[name]) for case in cases if name in case}
-            choices = getattr(field.annotation, "__args__", ())
-            wanted = {str(each) for each in choices if isinstance(each, str)}
-            assert wanted <= values, name
-            assert len(values) > 1, name
+# ---- batches
 
 
 def test_batches_of_nested_texts_are_as_the_rows_say(corpus: Path, tmp_path: Path) -> None:

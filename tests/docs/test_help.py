@@ -72,11 +72,14 @@ def test_every_option_is_tested(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the examples speak of: `runs/dates`, `train.yaml` and a few files of lines."""
+    """What the examples speak of: `runs/dates`, `runs/reviews`, `train.yaml` and a few files of lines."""
     folder = tmp_path_factory.mktemp("examples")
     write_corpus(folder)
     (folder / "dates.txt").write_text("3 mars 1999\n\n1/31/2020\n", encoding="utf-8")
     done = saccade_command("train", "dates", "-q", "--out", folder / "runs" / "dates", *_small())
+    assert done.exit_code == 0, done.stderr
+    (folder / "reviews.txt").write_text("The cast is far from bad.\n\n", encoding="utf-8")
+    done = saccade_command("train", "reviews", "-q", "--out", folder / "runs" / "reviews", *_small())
     assert done.exit_code == 0, done.stderr
     return folder
 

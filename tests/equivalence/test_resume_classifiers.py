@@ -8,18 +8,20 @@ import pytest
 import saccade
 from tests.equivalence.test_resume import growing, train_with_drops
 from tests.support.killing import leftovers, logged, trace
-from tests.support.labels import recipe, write_labelled_corpus
+from tests.support.labels import PAIRED, recipe, write_labelled_corpus
 
 CASES = {
-    "lstm": ("lstm", False, "train.save_every=3"),
-    "apart, ahead, accumulated": ("apart", True, "train.save_every=3", "train.workers=2", "train.accumulate=2"),
-    "documents, by macro-F1": ("han", False, "train.save_every=4", "train.metric=macro_f1", "train.smoothing=0.1"),
+    "lstm": ("lstm", "train.save_every=3"),
+    "apart, ahead, accumulated": ("apart", "train.save_every=3", "train.workers=2", "train.accumulate=2"),
+    "apart-transformer, bf16": ("apart-transformer", "train.save_every=3", "train.precision=bf16"),
+    "documents, by macro-F1": ("han", "train.save_every=4", "train.metric=macro_f1", "train.smoothing=0.1"),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_dropped_at_any_event_goes_on_as_if_it_had_not_been(case: str, tmp_path: Path) -> None:
-    model, paired, *settings = CASES[case]
+    model, *settings = CASES[case]
+    paired = model in PAIRED
     corpus = write_labelled_corpus(tmp_path / "corpus", paired=paired)
     chosen = recipe(corpus, model, "train.log_every=1", *settings, paired=paired)
     alone = saccade.train(chosen, tmp_path / "alone", device="cpu").finished
