@@ -8,7 +8,7 @@ import torch
 
 from saccade.checkpoint import CONFIG, Loaded
 from saccade.data.labels import Labels
-from saccade.data.texts import Reading, Row
+from saccade.data.readings import Reading, Row
 from saccade.errors import SaccadeError, UsageError
 from saccade.models.build import settings_of
 from saccade.models.classifier import Classifier, ClassifierConfig

@@ -11,9 +11,10 @@ from saccade.errors import UsageError
 from saccade.recipes import shipped, shipped_text
 from saccade.tasks.base import Recipe as Recipe
 from saccade.tasks.classify import ClassifyRecipe
+from saccade.tasks.language_model import LanguageModelRecipe
 from saccade.tasks.translate import TranslateRecipe
 
-RECIPES: tuple[type[Recipe], ...] = (TranslateRecipe, ClassifyRecipe)
+RECIPES: tuple[type[Recipe], ...] = (TranslateRecipe, LanguageModelRecipe, ClassifyRecipe)
 
 
 def recipe_of(task: object) -> type[Recipe]:

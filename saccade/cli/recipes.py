@@ -50,17 +50,24 @@ def init(
 def text_with(preset: str) -> str:
     """A recipe on files that begins with the preset, whose own lines stand below it to be copied from."""
     told = "\n".join(f"# {line}".rstrip() for line in presets.text_of(preset).splitlines())
-    data = _DATA.get(presets.tree_of(preset)["task"], _DATA["translate"])
-    return _WITH_PRESET.format(preset=preset, described=presets.described(preset), told=told, data=data)
+    files = _FILES[presets.tree_of(preset)["task"]]
+    return _WITH_PRESET.format(preset=preset, described=presets.described(preset), told=told, files=files)
 
 
-_DATA = {
-    "translate": "train: {source: train.src, target: train.tgt}\n  valid: {source: valid.src, target: valid.tgt}",
-    "classify": "train: {tsv: train.tsv, label: 1, text: 2}\n  valid: {tsv: valid.tsv, label: 1, text: 2}",
+_FILES = {
+    "translate": """\
+  kind: files
+  train: {source: train.src, target: train.tgt}
+  valid: {source: valid.src, target: valid.tgt}""",
+    "classify": """\
+  kind: files
+  train: {tsv: train.tsv, label: 1, text: 2}
+  valid: {tsv: valid.tsv, label: 1, text: 2}""",
+    "language-model": """\
+  kind: text
+  train: train.txt
+  valid: valid.txt""",
 }
-"""Task → files to begin with."""
-
-
 _WITH_PRESET = """\
 # {described}
 # Edit the file names. What is added here comes before what the preset says.
@@ -68,8 +75,7 @@ _WITH_PRESET = """\
 preset: {preset}
 
 data:
-  kind: files
-  {data}
+{files}
 
 # The preset:
 #
@@ -142,7 +148,7 @@ def rows_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
     return [row | {"tasks": [] if len(tasks) == len(recipes) else tasks} for row, tasks in every]
 
 
-_PARTS = ("preset", "task", "seed", "init_from", "data", "text", "model", "train", "decode")
+_PARTS = ("preset", "task", "seed", "init_from", "data", "text", "read", "model", "train", "decode", "metrics")
 """The order of a recipe."""
 
 
@@ -191,6 +197,8 @@ _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusi
 
 
 def _one_type(field: dict[str, Any]) -> str:
+    if "anyOf" in field:
+        return " or ".join(map(_one_type, field["anyOf"]))
     if "const" in field:
         return str(field["const"])
     if "enum" in field:

@@ -22,7 +22,7 @@ from saccade.data.counts import Counts
 from saccade.data.files import OnLong
 from saccade.data.labelled import Example
 from saccade.data.labels import Labels
-from saccade.data.texts import Reading, Row
+from saccade.data.readings import Reading, Row
 from saccade.errors import UsageError
 from saccade.text import Tokenizer
 from saccade.types import UNKNOWN, Batch, Layout, Tokens

@@ -10,7 +10,7 @@ from saccade.config import Tree
 from saccade.errors import UsageError
 
 KEY = "preset"
-TASKS = ("translate", "classify")
+TASKS = ("translate", "language-model", "classify")
 """The tasks there are; a preset of any other is a model that waits for its task."""
 _SIDES = ("encoder", "decoder", "words", "sentences")
 
@@ -69,13 +69,14 @@ def _something_is_left(name: str, preset: Tree, own: Any) -> None:
     if not isinstance(own, Mapping):
         return
     sides = [side for side in _SIDES if side in preset]
-    hidden = [
+    if all(
         isinstance(own.get(side), Mapping) and config.merged(preset[side], own[side]) == own[side] for side in sides
-    ]
-    if all(hidden):
-        one = len(sides) == 1
+    ):
+        theirs = " and a ".join(f"model.{side}" for side in sides)
         raise UsageError(
-            f"{KEY} is {name!r}, but the recipe has {' and '.join(f'a model.{side}' for side in sides)} of its own, "
-            f"which {'comes' if one else 'come'} before the preset's: nothing of that would be left. Leave out either "
-            f"{'that' if one else 'those two'} or the preset."
+            f"{KEY} is {name!r}, but the recipe has a {theirs} of its own, which come before the "
+            f"preset's: nothing of that would be left. Leave out either {_THOSE[len(sides)]} or the preset."
         )
+
+
+_THOSE = {1: "that", 2: "those two"}

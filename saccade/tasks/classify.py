@@ -28,8 +28,8 @@ from saccade.data.labelled_splits import (
 )
 from saccade.data.labelled_store import LabelledStore, write_labelled
 from saccade.data.labels import Labels
+from saccade.data.readings import Reading
 from saccade.data.splits import Split
-from saccade.data.texts import Reading
 from saccade.disk import write_file
 from saccade.errors import SaccadeError, UsageError
 from saccade.loss import label_loss

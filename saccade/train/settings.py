@@ -10,7 +10,7 @@ from saccade.train.schedule import InverseSqrtSchedule, ScheduleConfig
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Every = Annotated[int, Field(ge=1)]
-LOWER_IS_BETTER = ("loss", "perplexity")
+LOWER_IS_BETTER = ("loss", "perplexity", "ter", "wer", "cer", "per", "g2p_wer")
 """Metrics of which less is better; of all others, more."""
 
 

@@ -6,6 +6,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from saccade.models.transformer_config import TransformerConfig
 from saccade.models.transformer_encoder import TransformerEncoder
 from saccade.models.translator import TranslatorConfig
 from saccade.recipe import Recipe, load_recipe
+from saccade.tasks.language_model import LanguageModelRecipe
 from saccade.train.events import Logged, Prepared, Validated
 from saccade.train.optimizer import make_optimizer
 from saccade.train.settings import TrainConfig
@@ -163,6 +165,12 @@ every_language_model = pytest.mark.parametrize(
 every_trainable = pytest.mark.parametrize("name", presets.trainable())
 
 
+def data_for(name: str) -> tuple[str, ...]:
+    """Generated data that the preset's task can read."""
+    kinds = {"translate": "dates", "language-model": "grammar", "classify": "reviews"}
+    return (f"data={{kind: {kinds.get(presets.tree_of(name)['task'], 'dates')}}}",)
+
+
 def built(name: str, source: int, target: int) -> nn.Module:
     """The preset's model, on whatever device is the default."""
     tree = presets.tree_of(name)
@@ -195,7 +203,7 @@ def test_it_says_what_it_is_and_whose_in_its_first_line(name: str) -> None:
     assert first.startswith("# ")
     assert first.endswith(".")
     assert len(presets.described(name)) > 20
-    assert set(presets.tree_of(name)) <= {"task", "text", "model", "train", "decode"}
+    assert set(presets.tree_of(name)) <= {"task", "text", "read", "model", "train", "decode"}
 
 
 @every_preset
@@ -213,7 +221,7 @@ def test_the_count_is_near_what_the_paper_prints(name: str) -> None:
 
 @every_preset
 def test_one_that_waits_for_its_task_is_refused_by_recipes(name: str) -> None:
-    data = (data_for(name),)
+    data = data_for(name)
     if name in presets.trainable():
         assert load_recipe(name, data)[0].task == presets.tree_of(name)["task"]
         return
@@ -228,11 +236,6 @@ def test_what_it_says_of_training_is_known_to_recipes(name: str) -> None:
 
 
 # ---- that they train
-
-
-def data_for(name: str) -> str:
-    """Generated data of the preset's task."""
-    return {"classify": "data={kind: reviews}"}.get(presets.tree_of(name)["task"], "data={kind: dates}")
 
 
 def shrunk_classifier(name: str) -> Recipe:
@@ -251,24 +254,39 @@ def shrunk(name: str, folder: Path) -> Recipe:
     """The preset with small sizes and few updates; all that gives it its shape is as it was."""
     if presets.tree_of(name)["task"] == "classify":
         return shrunk_classifier(name)
-    recipe, _ = load_recipe(name, ("data={kind: dates}",))
-    settings = ["train.updates=2", "train.batch_tokens=128", "train.log_every=1", "train.workers=0"]
-    settings += ["train.validate_every=2", "train.keep=2", f"text.size={300 if recipe.text.kind == 'bpe' else 20}"]
+    recipe, _ = load_recipe(name, data_for(name))
+    settings = ["train.updates=2", "train.log_every=1", "train.workers=0", "train.validate_every=2", "train.keep=2"]
+    settings.append(f"text.size={300 if recipe.text.kind == 'bpe' else 20}")
     # Width is divided so that heads and halves still fit; the copied state and the tied vectors stay as wide as others.
-    for side, part in (("encoder", recipe.model.encoder), ("decoder", recipe.model.decoder)):
-        factor = 125 if part.kind != "transformer" else part.width // 16
-        settings.append(f"model.{side}.width={part.width // factor}")
-        settings.append(f"model.{side}.layers={min(part.layers, 2)}")
-        if part.kind == "transformer":
-            settings += [f"model.{side}.heads={part.heads // 2}", f"model.{side}.feedforward=24"]
-        else:
-            settings.append(f"model.{side}.embedding={part.embedding_width // factor}")
+    for side in ("encoder", "decoder"):
+        part = getattr(recipe.model, side, None)
+        if part is not None:
+            settings += narrowed(f"model.{side}", part)
     if name == "bahdanau-2015":
         settings += ["model.decoder.attention.width=8", "model.decoder.attention.readout_width=4"]
     write_corpus(folder, train=60, valid=5)
-    files = {each: {"source": f"{each}.src", "target": f"{each}.tgt"} for each in ("train", "valid")}
-    (folder / "mine.yaml").write_text(config.to_yaml({"preset": name, "data": {"kind": "files", **files}}))
+    data: dict[str, object]
+    if isinstance(recipe, LanguageModelRecipe):
+        settings += ["read.length=16"] if recipe.read.kind == "windows" else ["read.streams=4", "read.steps=10"]
+        data = {"kind": "text", "train": "train.src", "valid": "valid.src"}
+    else:
+        settings.append("train.batch_tokens=128")
+        data = {each: {"source": f"{each}.src", "target": f"{each}.tgt"} for each in ("train", "valid")}
+        data["kind"] = "files"
+    (folder / "mine.yaml").write_text(config.to_yaml({"preset": name, "data": data}))
     return saccade.recipe(folder / "mine.yaml", *settings)
+
+
+def narrowed(name: str, part: Any) -> list[str]:
+    factor = (50 if part.width % 50 == 0 else 125) if part.kind != "transformer" else part.width // 16
+    if "model.encoder" in name or getattr(part, "attention", None) is not None or part.width == 1000:
+        factor = 125 if part.kind != "transformer" else factor
+    settings = [f"{name}.width={part.width // factor}", f"{name}.layers={min(part.layers, 2)}"]
+    if part.kind == "transformer":
+        return [*settings, f"{name}.heads=4", f"{name}.feedforward=24"]
+    settings.append(f"{name}.embedding={part.embedding_width // factor}")
+    last = getattr(part, "last_width", None)
+    return settings if last is None else [*settings, f"{name}.last_width={last // factor}"]
 
 
 @every_trainable
@@ -298,7 +316,7 @@ def test_a_run_is_resumed_by_a_recipe_that_names_its_preset(tmp_path: Path) -> N
 
 @every_language_model
 def test_a_language_model_learns_from_a_chunk(name: str) -> None:
-    """Until there is the task: shrunk, a step of its optimiser moves every weight to somewhere finite."""
+    """Shrunk, a step of its optimiser moves every weight to somewhere finite."""
     tree = presets.tree_of(name)
     decoder = tree["model"]["decoder"]
     factor = 32 if decoder["kind"] == "transformer" else 50
@@ -310,7 +328,7 @@ def test_a_language_model_learns_from_a_chunk(name: str) -> None:
     _, chunk = next(Streams(np.arange(400) % 26 + 4, 4, 50).chunks())
     before = [weight.detach().clone() for weight in model.parameters()]
     optimizer = make_optimizer(config.parse(TrainConfig, tree.get("train", {}), name).optimizer, model)
-    loss = model.train().loss(chunk.batch)
+    loss = model.train().loss(chunk)
     assert set(loss.extra) == ({"activation", "change"} if name == "awd-lstm" else set())
     torch.autograd.backward(loss.total / chunk.tokens)
     optimizer.step()
@@ -322,7 +340,7 @@ def test_a_language_model_learns_from_a_chunk(name: str) -> None:
 @every_trainable
 def test_what_its_paper_says_reaches_the_recipe(name: str) -> None:
     """Every value of the preset stands in the resolved recipe, which tells nothing of it."""
-    recipe, _ = load_recipe(name, (data_for(name),))
+    recipe, _ = load_recipe(name, data_for(name))
     whole, said = config.flatten(config.plain(recipe)), config.flatten(presets.tree_of(name))
     assert said.items() <= whole.items()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from saccade.classify import Engine, _batches
 from saccade.data.labels import Labels
-from saccade.data.texts import Reading
+from saccade.data.readings import Reading
 from saccade.errors import UsageError
 from saccade.models.build import build_classifier
 from saccade.text import ByteText, train_tokenizers

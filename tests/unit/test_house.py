@@ -17,7 +17,8 @@ LONGEST_FILE = 450
 FLOOR = {"types", "config", "errors", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
-    "metrics", "evaluate", "inspect", "view", "translate", "classify", "tasks", "recipe", "device", "disk", "integrity",
+    "metrics", "evaluate", "inspect", "view", "translate", "classify", "generate", "likelihood", "tasks", "recipe",
+    "device", "disk", "integrity",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
 
@@ -39,6 +40,8 @@ ARROWS: dict[str, set[str]] = {
     "translate": {"text", "data", "models", "checkpoint", "decode"},
     "classify": {"text", "data", "models", "checkpoint"},
     "evaluate": {"text", "data", "models", "checkpoint", "decode", "metrics", "translate"},
+    "likelihood": {"data", "models", "loss"},  # a language model and a text → what every token costs
+    "generate": {"text", "data", "models", "decode", "metrics", "likelihood"},
     "inspect": {"models", "decode", "translate", "classify"},
     "view": {"metrics"},
     # for each task its recipe, data, batches and validation; training itself knows none of them
@@ -55,6 +58,8 @@ ARROWS: dict[str, set[str]] = {
         "translate",
         "classify",
         "evaluate",
+        "generate",
+        "likelihood",
         "presets",
     },
     "recipe": {"tasks", "recipes", "presets"},  # the recipes of all tasks: read, resolved, typed

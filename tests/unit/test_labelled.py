@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from saccade.data.counts import Counts
 from saccade.data.labelled import Chosen, Example, Labelled, LabelledData, labelled
 from saccade.data.labels import Labels
-from saccade.data.texts import Reading
+from saccade.data.readings import Reading
 from saccade.errors import UsageError
 from saccade.types import END, START, UNKNOWN
 
