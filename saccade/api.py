@@ -9,6 +9,8 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 from saccade import checkpoint, config
 from saccade.checkpoint import Loaded, RunFolder
+from saccade.classify import Classified, engine_of
+from saccade.classify import Engine as ClassifyEngine
 from saccade.data.minimal_pairs import Group, MinimalPair, generated
 from saccade.decode.sampling import SampleConfig
 from saccade.decode.settings import DecodeConfig
@@ -19,13 +21,17 @@ from saccade.fill import BLANK, Filled, Filler, tokenizer_of
 from saccade.generate import Engine as Writer
 from saccade.generate import Generation, Piece, ScoredText
 from saccade.inspect.attention import attention_trace
+from saccade.inspect.classification import classification_trace
 from saccade.integrity import Verified, verify_run
 from saccade.likelihood import CacheConfig, DynamicConfig
+from saccade.metrics.classification import Classification, classification
 from saccade.metrics.contrast import contrast
 from saccade.metrics.lines import References
 from saccade.metrics.names import METRICS, USUAL, MetricName
 from saccade.metrics.perplexity import Perplexity
 from saccade.metrics.score import Score
+from saccade.models.classifier import Classifier
+from saccade.models.hierarchical import HierarchicalClassifier
 from saccade.models.masked import MaskedModel
 from saccade.models.translator import Translator
 from saccade.recipe import Recipe, load_recipe, parse_recipe
@@ -66,6 +72,8 @@ class Model:
                 _ = self.engine, self.decode
             case MaskedModel():
                 _ = self.filler
+            case Classifier() | HierarchicalClassifier():
+                _ = self.classifier
 
     @property
     def task(self) -> str:
@@ -78,6 +86,41 @@ class Model:
 
     def _not_for(self, verb: str, task: str) -> UsageError:
         return UsageError(f"{self.path}: is a run of the task {self.task}; to {verb}, there must be one of {task}.")
+
+    # ---- classify
+
+    @cached_property
+    def classifier(self) -> ClassifyEngine:
+        """What classifies."""
+        if not isinstance(self.loaded.model, (Classifier, HierarchicalClassifier)):
+            raise self._not_for("classify", "classify")
+        return engine_of(self.loaded)
+
+    @overload
+    def classify(self, lines: str | tuple[str, str], *, top: int | None = ...) -> Classified: ...
+
+    @overload
+    def classify(self, lines: list[str] | list[tuple[str, str]], *, top: int | None = ...) -> list[Classified]: ...
+
+    def classify(
+        self, lines: str | tuple[str, str] | list[str] | list[tuple[str, str]], *, top: int | None = None
+    ) -> Classified | list[Classified]:
+        """A text → its labels, most probable first; a list of texts → a list. `top`: at most so many labels of each.
+
+        For a model of two texts each is a pair of them, or a string with a tab between.
+        """
+        if isinstance(lines, (str, tuple)):
+            return self.classifier.classify([lines], top=top)[0]
+        return self.classifier.classify(lines, top=top)
+
+    def evaluate_labels(
+        self, texts: Sequence[str] | Sequence[tuple[str, str]], labels: Sequence[str]
+    ) -> Classification:
+        """Classify the texts and score the answers against the labels; one that training has not seen is wrong."""
+        if len(texts) != len(labels):
+            raise UsageError(f"there are {len(texts)} texts and {len(labels)} labels; give as many of each.")
+        given = [each.label for each in self.classifier.classify(texts)]
+        return classification(labels, given, order=self.classifier.labels.names)
 
     # ---- translate
 
@@ -200,12 +243,15 @@ class Model:
         metrics: Sequence[MetricName] | None = None,
         decode: DecodeConfig | None = None,
         batch_tokens: int = 4096,
-    ) -> Evaluation:
+    ) -> Evaluation | Any:
         """Translate the sources and score the outputs against the references.
 
         A source may have several references: give a list of them in place of one. Without `metrics`, those of the
-        run's recipe.
+        run's recipe. Of a classifier: `evaluate_labels` of texts and their labels, which alone has a `Classification`
+        for a type.
         """
+        if self.task == "classify":
+            return self.evaluate_labels(sources, [str(label) for label in references])
         if len(sources) != len(references):
             raise UsageError(
                 f"there are {len(sources)} sources and {len(references)} references; give as many of each."
@@ -280,7 +326,14 @@ class Model:
         return contrast(found[::2], found[1::2], [pair.phenomenon for pair in some])
 
     def explain(self, line: str, target: str | None = None) -> Trace:
-        """Every attention weight while `target` (or, where none is given, the model's own output) is written."""
+        """Every attention weight while `target` (or, where none is given, the model's own output) is written.
+
+        Of a classifier: what its label is made of; there is no other target to explain.
+        """
+        if self.task == "classify":
+            if target is not None:
+                raise UsageError("target: a classifier's weights are the same for every label; leave it out.")
+            return classification_trace(self.classifier, line)
         text = self.engine.text
         (source,) = self.engine.read([line])
         source_ids = source.ids[:-1]

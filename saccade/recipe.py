@@ -10,12 +10,13 @@ from saccade import config, presets
 from saccade.errors import UsageError
 from saccade.recipes import shipped, shipped_text
 from saccade.tasks.base import Recipe as Recipe
+from saccade.tasks.classify import ClassifyRecipe
 from saccade.tasks.initial import with_initial
 from saccade.tasks.language_model import LanguageModelRecipe
 from saccade.tasks.masked import MaskedRecipe
 from saccade.tasks.translate import TranslateRecipe
 
-RECIPES: tuple[type[Recipe], ...] = (TranslateRecipe, LanguageModelRecipe, MaskedRecipe)
+RECIPES: tuple[type[Recipe], ...] = (TranslateRecipe, LanguageModelRecipe, MaskedRecipe, ClassifyRecipe)
 
 
 def recipe_of(task: object) -> type[Recipe]:

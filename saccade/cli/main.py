@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from saccade.cli import (
+    classify,
     data,
     demo,
     doctor,
@@ -132,6 +133,13 @@ _add(
     fill.fill,
     'saccade fill runs/blanks "The queen [MASK] herself."',
     "saccade fill runs/blanks -i blanks.txt -f jsonl --top 3",
+)
+_add(
+    app,
+    "classify",
+    classify.classify,
+    'saccade classify runs/reviews "The plot is not good, but the music is great."',
+    "saccade classify runs/reviews -i reviews.txt -o labels.tsv --format tsv --scores",
 )
 _add(
     app,

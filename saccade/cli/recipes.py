@@ -59,6 +59,10 @@ _FILES = {
   kind: files
   train: {source: train.src, target: train.tgt}
   valid: {source: valid.src, target: valid.tgt}""",
+    "classify": """\
+  kind: files
+  train: {tsv: train.tsv, label: 1, text: 2}
+  valid: {tsv: valid.tsv, label: 1, text: 2}""",
     "language-model": """\
   kind: text
   train: train.txt
@@ -141,9 +145,12 @@ def rows_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
     recipes = _options(schema, schema["$defs"])
     for recipe in recipes:
         rows: list[dict[str, Any]] = []
+        name = recipe["properties"]["task"]["const"]
         _walk(recipe, schema["$defs"], "", "", rows)
         for row in rows:
-            found.setdefault(json.dumps(row), (row, []))[1].append(recipe["properties"]["task"]["const"])
+            tasks = found.setdefault(json.dumps(row), (row, []))[1]
+            if name not in tasks:
+                tasks.append(name)
     every = sorted(found.values(), key=lambda each: list(_PARTS).index(each[0]["setting"].partition(".")[0]))
     return [row | {"tasks": [] if len(tasks) == len(recipes) else tasks} for row, tasks in every]
 

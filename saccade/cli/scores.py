@@ -216,7 +216,13 @@ def _tell_scores(
         raise UsageError(f"--metrics is {metrics!r}; it must be a list out of {', '.join(scores)}.")
     _check_names(gates, names)
     shown = {name: scores[name] for name in names}
+    tables = getattr(scores, "tables", ())
+    if format_ == "json":
+        about = about | {each.name: each.values for each in tables}
     say(_shown(shown, format_, about))
+    for each in tables if format_ in ("text", "markdown") else ():
+        say(f"\n{each.title}\n" if format_ == "text" else f"\n{each.title[0].upper()}{each.title[1:]}:\n")
+        say(_table(each.rows, format_))
     _check_gates(shown, gates)
 
 
@@ -302,7 +308,6 @@ def _check_there(names: Sequence[str], base: Path) -> None:
 
 def _shown(scores: "Mapping[Any, Score]", format_: str, about: dict[str, Any]) -> str:
     from saccade.metrics.score import digits
-    from saccade.view import table
 
     if format_ == "json":
         return to_json(about | {"scores": {name: score.to_dict() for name, score in scores.items()}}, indent=2)
@@ -317,7 +322,6 @@ def _shown(scores: "Mapping[Any, Score]", format_: str, about: dict[str, Any]) -
         }
         for score in scores.values()
     ]
-    columns = list(rows[0])
     match format_:
         case "tsv":
             heads = ("metric", "value", "low", "high", "lines", "signature")
@@ -327,7 +331,12 @@ def _shown(scores: "Mapping[Any, Score]", format_: str, about: dict[str, Any]) -
                 for name, s in scores.items()
             ]  # fmt: skip
             return "\n".join("\t".join(row) for row in (heads, *cells))
-        case "markdown":
-            return table.markdown(rows, columns)
         case _:
-            return table.render(rows, columns)
+            return _table(rows, format_)
+
+
+def _table(rows: Sequence[Mapping[str, str]], format_: str) -> str:
+    from saccade.view import table
+
+    draw = table.markdown if format_ == "markdown" else table.render
+    return draw(rows, list(rows[0]))

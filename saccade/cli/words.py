@@ -28,10 +28,10 @@ _METRICS = {
     "wer": "WER", "cer": "CER", "per": "PER", "g2p_wer": "WER of words",
     "rouge_1": "ROUGE-1", "rouge_2": "ROUGE-2", "rouge_l": "ROUGE-L",
     "answer_em": "answer EM", "answer_f1": "answer F1", "bracket_f1": "bracket F1", "slot_f1": "slot F1",
-    "distinct_1": "distinct-1", "distinct_2": "distinct-2",
+    "distinct_1": "distinct-1", "distinct_2": "distinct-2", "macro_f1": "macro-F1",
 }  # fmt: skip
 """Those that are not written as they are said."""
-_SHARES = ("exact_match", "intent_accuracy", "answer_em")
+_SHARES = ("exact_match", "intent_accuracy", "answer_em", "accuracy")
 
 
 def metric_name(key: str) -> str:

@@ -57,10 +57,12 @@ class Counts:
         return asdict(self)
 
     def sentences(self, unit: str = "pair") -> list[str]:
-        """What was done, in words: one sentence for each kind of thing that occurred."""
+        """What was done, in words: one sentence for each kind of thing that occurred. `unit`: what a row holds."""
         told = [f"{many(self.lines, 'row')} read, {many(self.kept, unit)} kept."]
         for kind, words in _IN_WORDS.items():
             count: int = getattr(self, kind)
+            if unit != "pair":
+                words = words.replace("pairs", f"{unit}s").replace("a side is", "they are")
             if count:
                 where = [place.partition(" ")[2] for place in self.places if place.startswith(f"{kind} ")]
                 more = ", …" if count > len(where) and kind != "trimmed" else ""

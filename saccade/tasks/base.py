@@ -1,7 +1,8 @@
 """What the recipes of all tasks have in common."""
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -31,6 +32,26 @@ def preset_gives(schema: dict[str, Any]) -> None:
         schema["required"].insert(0, "task")
     if given:
         schema["anyOf"] = [{"required": given}, {"required": [presets.KEY]}, {"required": [INIT_FROM]}]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers of which there are several, for people."""
+
+    name: str
+    title: str
+    rows: tuple[dict[str, str], ...]
+    """All with the same columns."""
+    values: Any = None
+    """The same as plain values, for JSON."""
+
+
+class Scores(dict[str, Score]):
+    """Scores by name, and what they are made of, in tables."""
+
+    def __init__(self, scores: Mapping[str, Score], tables: tuple[Table, ...]) -> None:
+        super().__init__(scores)
+        self.tables = tables
 
 
 class Recipe(Section):
@@ -117,7 +138,10 @@ class Recipe(Section):
         raise NotImplementedError
 
     def scores(self, loaded: Loaded, files: Sequence[Path], split: Split, base: Path) -> dict[str, Score]:
-        """What `evaluate` tells of a run of this recipe: on files as the recipe's own are, or else on its split."""
+        """What `evaluate` tells of a run of this recipe: on files as the recipe's own are, or else on its split.
+
+        `Scores`, where there is more to tell than one number each.
+        """
         raise NotImplementedError
 
     @staticmethod

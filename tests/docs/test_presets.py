@@ -17,7 +17,8 @@ import saccade
 from saccade import config, presets
 from saccade.data.streams import Streams
 from saccade.errors import UsageError
-from saccade.models.build import build_language_model, build_masked, build_translator
+from saccade.models.build import build_classifier, build_language_model, build_masked, build_translator
+from saccade.models.hierarchical import HierarchicalConfig
 from saccade.models.language_model import LanguageModelConfig
 from saccade.models.masked import MaskedConfig
 from saccade.models.translator import TranslatorConfig
@@ -60,6 +61,11 @@ def transformer(width: int, inner: int, layers: int = 6) -> int:
 def lstm(width: int, inputs: int) -> int:
     """A layer, one bias a gate."""
     return 4 * width * (inputs + width + 1)
+
+
+def gru(width: int, inputs: int) -> int:
+    """One direction of a layer, one bias a gate."""
+    return 3 * width * (inputs + width + 1)
 
 
 def zaremba(width: int, said: str) -> Published:
@@ -142,6 +148,14 @@ PUBLISHED: dict[str, Published] = {
     "zaremba-small": zaremba(200, "–"),
     "zaremba-medium": zaremba(650, "20 M"),
     "zaremba-large": zaremba(1500, "66 M"),
+    "han-2016": Published(
+        "Yang et al. 2016",
+        (30_000, 30_000),
+        "–",
+        # word vectors; two directions of words and of sentences; W, b and u of both attentions; five labels, as Yelp's
+        30_000 * 200 + 2 * gru(50, 200) + 2 * gru(50, 100) + 2 * (100 * 100 + 100 + 100) + 5 * (100 + 1),
+        {_TWO_BIASES: 4 * 3 * 50},
+    ),
     "awd-lstm": Published(
         "Merity et al. 2018",
         (10_000, 10_000),
@@ -166,6 +180,8 @@ def data_for(name: str) -> tuple[str, ...]:
             return ("data={kind: grammar}",)
         case "masked-language-model":
             return ("data={kind: text, train: train.txt, valid: valid.txt}",)
+        case "classify":
+            return ("data={kind: reviews}",)
         case _:
             return ("data={kind: dates}",)
 
@@ -181,6 +197,8 @@ def built(name: str, source: int, target: int) -> nn.Module:
             return build_masked(config.parse(MaskedConfig, model, name), source)
         case "language-model":
             return build_language_model(config.parse(LanguageModelConfig, model, name), target)
+        case "classify":
+            return build_classifier(config.parse(HierarchicalConfig, model, name), source, 5)
         case task:
             raise AssertionError(f"{name}: a preset of {task}, which no test builds")
 
@@ -235,8 +253,22 @@ def test_what_it_says_of_training_is_known_to_recipes(name: str) -> None:
 # ---- that they train
 
 
+def shrunk_classifier(name: str) -> Recipe:
+    levels = {"words": ("encoder.embedding=6",), "sentences": ()}
+    sizes = [
+        f"model.{level}.{each}"
+        for level, more in levels.items()
+        for each in ("encoder.width=8", "attention_width=4", *more)
+    ]
+    few = ["train.updates=2", "train.batch_tokens=128", "train.log_every=1", "train.workers=0", "train.keep=2"]
+    data = "data={kind: reviews, train: 60, valid: 5, test: 5, sentences: 3}"
+    return saccade.recipe(name, data, *sizes, *few, "train.validate_every=2", "text.size=60")
+
+
 def shrunk(name: str, folder: Path) -> Recipe:
     """The preset with small sizes and few updates; all that gives it its shape is as it was."""
+    if presets.tree_of(name)["task"] == "classify":
+        return shrunk_classifier(name)
     recipe, _ = load_recipe(name, data_for(name))
     settings = ["train.updates=2", "train.log_every=1", "train.workers=0", "train.validate_every=2", "train.keep=2"]
     settings.append(f"text.size={300 if recipe.text.kind == 'bpe' else 20}")

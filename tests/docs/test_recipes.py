@@ -18,11 +18,14 @@ from saccade.data.corpus import CorpusData
 from saccade.data.dates import DatesData
 from saccade.data.files import FilesData, Parallel, locate, raw_lines
 from saccade.data.grammar import GrammarData
+from saccade.data.labelled import LabelledData
+from saccade.data.listops import ListOpsData
 from saccade.data.plain_text import TextData
 from saccade.recipe import Recipe, load_recipe, parse_recipe
 from saccade.recipes import described, shipped, shipped_text
 from saccade.train.events import Logged, Prepared, Validated
 from tests.support import corpora
+from tests.support.labels import write_labelled_corpus
 from tests.support.tiny import write_corpus
 
 LINES = {"train": 200, "valid": 4, "test": 4}
@@ -60,6 +63,8 @@ def on_stand_in(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Recipe:
         short = ["decode.max_length=20", "train.batch_sentences=4", "train.precision=fp32"]
         held = ["data.hold_out=0.1"] if "hold_out" in shipped_text(name) else []
         return saccade.recipe(name, *QUICK, *short, *held)
+    if recipe.task == "classify":
+        return labelled_stand_in(recipe, name, folder)
     match recipe.data:
         case DatesData():
             return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
@@ -82,6 +87,18 @@ def on_stand_in(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Recipe:
         case _:
             write_corpus(folder, train=60, valid=5)
             return saccade.recipe(name, *QUICK)
+
+
+def labelled_stand_in(recipe: Recipe, name: str, folder: Path) -> Recipe:
+    match recipe.data:
+        case ListOpsData():  # lists as long as the arena's take minutes
+            small = "data={kind: listops, train: 60, valid: 5, test: 5, shortest: 2, longest: 40}"
+            return saccade.recipe(name, small, *QUICK)
+        case LabelledData():
+            write_labelled_corpus(folder, train=60)
+            return saccade.recipe(name, *QUICK)
+        case _:
+            return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
 
 
 def text_settings(data: TextData | CorpusData, name: str, folder: Path) -> list[str]:
