@@ -9,20 +9,30 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 from saccade import checkpoint, config
 from saccade.checkpoint import Loaded, RunFolder
+from saccade.classify import Classified, engine_of
+from saccade.classify import Engine as ClassifyEngine
 from saccade.data.minimal_pairs import Group, MinimalPair, generated
 from saccade.decode.sampling import SampleConfig
 from saccade.decode.settings import DecodeConfig
 from saccade.device import pick_device
 from saccade.errors import SaccadeError, UsageError
-from saccade.evaluate import METRICS, Evaluation, MetricName, Scored, evaluate, score
+from saccade.evaluate import Evaluation, Scored, evaluate, score
+from saccade.fill import BLANK, Filled, Filler, tokenizer_of
 from saccade.generate import Engine as Writer
 from saccade.generate import Generation, Piece, ScoredText
 from saccade.inspect.attention import attention_trace
+from saccade.inspect.classification import classification_trace
 from saccade.integrity import Verified, verify_run
 from saccade.likelihood import CacheConfig, DynamicConfig
+from saccade.metrics.classification import Classification, classification
 from saccade.metrics.contrast import contrast
+from saccade.metrics.lines import References
+from saccade.metrics.names import METRICS, USUAL, MetricName
 from saccade.metrics.perplexity import Perplexity
 from saccade.metrics.score import Score
+from saccade.models.classifier import Classifier
+from saccade.models.hierarchical import HierarchicalClassifier
+from saccade.models.masked import MaskedModel
 from saccade.models.translator import Translator
 from saccade.recipe import Recipe, load_recipe, parse_recipe
 from saccade.tasks.language_model import writer_of
@@ -60,6 +70,10 @@ class Model:
         match loaded.model:  # what a verb needs is read here, so that a folder that is not whole is refused at once
             case Translator():
                 _ = self.engine, self.decode
+            case MaskedModel():
+                _ = self.filler
+            case Classifier() | HierarchicalClassifier():
+                _ = self.classifier
 
     @property
     def task(self) -> str:
@@ -72,6 +86,41 @@ class Model:
 
     def _not_for(self, verb: str, task: str) -> UsageError:
         return UsageError(f"{self.path}: is a run of the task {self.task}; to {verb}, there must be one of {task}.")
+
+    # ---- classify
+
+    @cached_property
+    def classifier(self) -> ClassifyEngine:
+        """What classifies."""
+        if not isinstance(self.loaded.model, (Classifier, HierarchicalClassifier)):
+            raise self._not_for("classify", "classify")
+        return engine_of(self.loaded)
+
+    @overload
+    def classify(self, lines: str | tuple[str, str], *, top: int | None = ...) -> Classified: ...
+
+    @overload
+    def classify(self, lines: list[str] | list[tuple[str, str]], *, top: int | None = ...) -> list[Classified]: ...
+
+    def classify(
+        self, lines: str | tuple[str, str] | list[str] | list[tuple[str, str]], *, top: int | None = None
+    ) -> Classified | list[Classified]:
+        """A text → its labels, most probable first; a list of texts → a list. `top`: at most so many labels of each.
+
+        For a model of two texts each is a pair of them, or a string with a tab between.
+        """
+        if isinstance(lines, (str, tuple)):
+            return self.classifier.classify([lines], top=top)[0]
+        return self.classifier.classify(lines, top=top)
+
+    def evaluate_labels(
+        self, texts: Sequence[str] | Sequence[tuple[str, str]], labels: Sequence[str]
+    ) -> Classification:
+        """Classify the texts and score the answers against the labels; one that training has not seen is wrong."""
+        if len(texts) != len(labels):
+            raise UsageError(f"there are {len(texts)} texts and {len(labels)} labels; give as many of each.")
+        given = [each.label for each in self.classifier.classify(texts)]
+        return classification(labels, given, order=self.classifier.labels.names)
 
     # ---- translate
 
@@ -94,6 +143,15 @@ class Model:
                 f"{self.path / checkpoint.CONFIG}: is not as a training writes it: decode is no section."
             )
         return config.parse(DecodeConfig, tree, str(self.path / checkpoint.CONFIG))
+
+    @cached_property
+    def metrics(self) -> tuple[MetricName, ...]:
+        """What the run's recipe says that is measured; a run that is older than the setting has the usual ones."""
+        names = self.config.get("metrics", USUAL)
+        if not isinstance(names, (list, tuple)) or not names or not all(name in METRICS for name in names):
+            path = self.path / checkpoint.CONFIG
+            raise SaccadeError(f"{path}: is not as a training writes it: metrics is {names!r}.")
+        return tuple(names)
 
     def decoding(
         self,
@@ -133,6 +191,32 @@ class Model:
             return self.engine.translate([lines], decode)[0]
         return self.engine.translate(lines, decode)
 
+    # ---- fill
+
+    @cached_property
+    def filler(self) -> Filler:
+        """What fills blanks."""
+        model = self.loaded.model
+        if not isinstance(model, MaskedModel):
+            raise self._not_for("fill", "masked-language-model")
+        return Filler(model, tokenizer_of(self.loaded), self.loaded.device)
+
+    @overload
+    def fill(self, lines: str, *, top: int = ..., blank: str = ...) -> Filled: ...
+
+    @overload
+    def fill(self, lines: list[str] | tuple[str, ...], *, top: int = ..., blank: str = ...) -> list[Filled]: ...
+
+    def fill(
+        self, lines: str | list[str] | tuple[str, ...], *, top: int = 5, blank: str = BLANK
+    ) -> Filled | list[Filled]:
+        """A line with blanks → what fills them; a list of lines → a list."""
+        if isinstance(lines, str):
+            return self.filler.fill([lines], top=top, blank=blank)[0]
+        return self.filler.fill(lines, top=top, blank=blank)
+
+    # ---- score, evaluate, explain
+
     @overload
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> Iterator[Scored]: ...
 
@@ -154,13 +238,20 @@ class Model:
     def evaluate(
         self,
         sources: Sequence[str],
-        references: Sequence[str],
+        references: References,
         *,
-        metrics: Sequence[MetricName] = METRICS,
+        metrics: Sequence[MetricName] | None = None,
         decode: DecodeConfig | None = None,
         batch_tokens: int = 4096,
-    ) -> Evaluation:
-        """Translate the sources and score the outputs against the references."""
+    ) -> Evaluation | Any:
+        """Translate the sources and score the outputs against the references.
+
+        A source may have several references: give a list of them in place of one. Without `metrics`, those of the
+        run's recipe. Of a classifier: `evaluate_labels` of texts and their labels, which alone has a `Classification`
+        for a type.
+        """
+        if self.task == "classify":
+            return self.evaluate_labels(sources, [str(label) for label in references])
         if len(sources) != len(references):
             raise UsageError(
                 f"there are {len(sources)} sources and {len(references)} references; give as many of each."
@@ -169,7 +260,7 @@ class Model:
             self.engine,
             sources,
             references,
-            metrics=metrics,
+            metrics=self.metrics if metrics is None else metrics,
             decode=decode or self.decode,
             batch_tokens=batch_tokens,
         )
@@ -235,7 +326,14 @@ class Model:
         return contrast(found[::2], found[1::2], [pair.phenomenon for pair in some])
 
     def explain(self, line: str, target: str | None = None) -> Trace:
-        """Every attention weight while `target` (or, where none is given, the model's own output) is written."""
+        """Every attention weight while `target` (or, where none is given, the model's own output) is written.
+
+        Of a classifier: what its label is made of; there is no other target to explain.
+        """
+        if self.task == "classify":
+            if target is not None:
+                raise UsageError("target: a classifier's weights are the same for every label; leave it out.")
+            return classification_trace(self.classifier, line)
         text = self.engine.text
         (source,) = self.engine.read([line])
         source_ids = source.ids[:-1]

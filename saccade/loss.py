@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from saccade.nn.linear_loss import linear_cross_entropy
-from saccade.nn.masks import valid_BT
+from saccade.nn.masks import pack, valid_BT
 from saccade.types import PAD, Tokens
 
 CHUNK = 1 << 22
@@ -81,3 +81,21 @@ def cross_entropy(logits_BTV: Tensor, target: Tokens, smoothing: float = 0.0) ->
     even_BT = normaliser_BT - logits_BTV.mean(-1)
     smooth_BT = (1 - smoothing) * nll_BT + smoothing * even_BT
     return Loss((smooth_BT * valid).sum(), (nll_BT.detach() * valid).sum(), target.count)
+
+
+def label_loss(logits_BL: Tensor, target: Tokens, smoothing: float = 0.0) -> Loss:
+    """Of each row one label: label i of the target is column i − 1 of the logits, and PAD, 0, is not counted.
+
+    A row of the target may hold more than one place, where it was filled up with PAD, or none.
+    """
+    logits_BL = logits_BL.to(torch.promote_types(logits_BL.dtype, torch.float32))
+    layout, gold = target.layout, target.ids
+    if not layout.is_packed:
+        gold = gold.masked_fill(~valid_BT(layout), PAD)
+    logits_BTL = logits_BL[:, None].expand(-1, layout.longest, -1)
+    logits_NL, gold_N = pack(logits_BTL, layout).flatten(0, -2), gold.flatten()
+    total, nll = (
+        F.cross_entropy(logits_NL, gold_N - 1, reduction="sum", ignore_index=PAD - 1, label_smoothing=each)
+        for each in (smoothing, 0.0)
+    )
+    return Loss(total, nll.detach(), (gold_N != PAD).sum())

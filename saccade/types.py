@@ -318,5 +318,8 @@ class Trace:
     source: tuple[str, ...]
     target: tuple[str, ...]
     attention: Mapping[str, np.ndarray[Any, np.dtype[np.float32]]] = field(default_factory=dict)
-    """`cross` is (layer, head, target, source); `encoder` and `decoder` are self-attention, (layer, head, n, n)."""
+    """`cross` is (layer, head, target, source); `encoder` and `decoder` are self-attention, (layer, head, n, n).
+
+    `pooling` of a classifier is as `cross`: its target is the label, or what that is made of.
+    """
     title: str = ""

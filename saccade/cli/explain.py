@@ -12,6 +12,7 @@ from saccade.errors import UsageError
 if TYPE_CHECKING:
     from saccade.types import Trace
 
+Kind = Literal["cross", "pooling", "encoder", "decoder"]
 SUFFIXES = (".png", ".html", ".npz")
 
 
@@ -23,9 +24,13 @@ def explain(
         str | None, typer.Option(help="Explain this output. Default: the model's own.", show_default=False)
     ] = None,
     kind: Annotated[
-        Literal["cross", "encoder", "decoder"],
-        typer.Option(help=".png: which attention: from target to source, or within one of them."),
-    ] = "cross",
+        Kind | None,
+        typer.Option(
+            help=".png: which attention: from target to source, to what is pooled, or within one side. "
+            "Default: the first that there is.",
+            show_default=False,
+        ),
+    ] = None,
     layer: Annotated[
         int | None, typer.Option(help=".png: which layer, from 1. Default: the last.", min=1, show_default=False)
     ] = None,
@@ -35,14 +40,14 @@ def explain(
     grid: Annotated[bool, typer.Option("--grid", help=".png: every layer and head side by side.")] = False,
     device: Device = "auto",
 ) -> None:
-    """Show where the model looks while it writes.
+    """Show where the model looks while it writes, or what a label is made of.
 
     The page (.html) opens without a network and shows every layer and head; .npz holds the weights as float32 arrays
     (layer, head, target, source) beside the tokens.
     """
     if out.suffix not in SUFFIXES:
         raise UsageError(f"-o {out}: the name must end in one of {', '.join(SUFFIXES)}.")
-    chosen = grid or layer is not None or head is not None or kind != "cross"
+    chosen = grid or layer is not None or head is not None or kind is not None
     if chosen and out.suffix != ".png":
         raise UsageError(f"--kind, --layer, --head and --grid choose what a .png shows; {out} holds everything.")
     if grid and (layer is not None or head is not None):
@@ -55,15 +60,17 @@ def explain(
     match out.suffix:
         case ".png":
             from saccade.view.attention import save_grid_png, save_png
+            from saccade.view.matrix import kinds_of
 
-            _check_place(trace, kind, layer, head)
+            shown = [*kinds_of(trace), "cross"][0] if kind is None else kind
+            _check_place(trace, shown, layer, head)
             if grid:
-                save_grid_png(trace, out, kind=kind)
+                save_grid_png(trace, out, kind=shown)
             else:
                 save_png(
                     trace,
                     out,
-                    kind=kind,
+                    kind=shown,
                     layer=-1 if layer is None else layer - 1,
                     head="mean" if head is None else head - 1,
                 )

@@ -126,12 +126,19 @@ def _summary(path: Path) -> Summary:
 
 
 def _parts(model: dict[str, Any]) -> str:
-    """`gru → gru + general`: what reads, then what writes; once where both are the same."""
+    """`gru → gru + general`: what reads, then what writes; once where both are the same.
+
+    `words gru + attention → sentences gru + attention` where sequences are read within sequences; `lstm + max` of a
+    classifier's pooling.
+    """
     kinds = []
+    for level in (name for name in ("words", "sentences") if isinstance(model.get(name), dict)):
+        kinds.append(f"{level} {model[level]['encoder']['kind']} + {model[level]['pooling']}")
     for side in (model[name] for name in ("encoder", "decoder") if isinstance(model.get(name), dict)):
         attention = side.get("attention")
         kinds.append(f"{side['kind']} + {attention['score']}" if attention else str(side["kind"]))
-    return " → ".join(dict.fromkeys(kinds))
+    whole = " → ".join(dict.fromkeys(kinds))
+    return f"{whole} + {model['pooling']}" if "pooling" in model else whole
 
 
 def _finished(train: dict[str, Any], notes: list[dict[str, Any]], *, stale: int) -> bool:

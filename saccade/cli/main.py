@@ -14,7 +14,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from saccade.cli import data, demo, doctor, explain, generate, look, recipes, score, scores, train, translate, verify
+from saccade.cli import (
+    classify,
+    data,
+    demo,
+    doctor,
+    explain,
+    fill,
+    generate,
+    look,
+    recipes,
+    score,
+    scores,
+    train,
+    translate,
+    verify,
+)
 from saccade.cli.streams import speak_utf8, tell
 from saccade.errors import SaccadeError
 
@@ -111,6 +126,20 @@ _add(
     translate.translate,
     'saccade translate runs/dates "3 mars 1999" "on May 5th, 2021"',
     "saccade translate runs/dates -i dates.txt -o iso.txt --beam 5",
+)
+_add(
+    app,
+    "fill",
+    fill.fill,
+    'saccade fill runs/blanks "The queen [MASK] herself."',
+    "saccade fill runs/blanks -i blanks.txt -f jsonl --top 3",
+)
+_add(
+    app,
+    "classify",
+    classify.classify,
+    'saccade classify runs/reviews "The plot is not good, but the music is great."',
+    "saccade classify runs/reviews -i reviews.txt -o labels.tsv --format tsv --scores",
 )
 _add(
     app,

@@ -10,6 +10,8 @@ from saccade.recipe import Recipe
 from saccade.text import CharText
 
 _FLOAT = 4
+_NO_TOKENS = ("labels",)
+"""Sizes that are of something else."""
 
 
 def tell_plan(recipe: Recipe, base: Path, out: Path, *, resume: bool, overwrite: bool) -> None:
@@ -19,17 +21,22 @@ def tell_plan(recipe: Recipe, base: Path, out: Path, *, resume: bool, overwrite:
     sizes, known = recipe.vocabularies(base)
     count = parameters(recipe, sizes)
     about = "" if known else "about "
-    words = " and ".join(f"{about}{size:,}" for size in dict.fromkeys(sizes.values()))
+    words = " and ".join(f"{about}{size:,}" for size in dict.fromkeys(_tokens(sizes)))
+    others = "".join(f", {size:,} {name}" for name, size in sizes.items() if name in _NO_TOKENS)
     why = (
         "" if known else f" (an estimate: the vocabulary is learnt from all of the data and may hold {_fewer(recipe)})"
     )
-    tell(f"model: {about}{count:,} parameters ({amount(count)}) with {words} tokens{why}")
+    tell(f"model: {about}{count:,} parameters ({amount(count)}) with {words} tokens{others}{why}")
     state = optimizer_floats(recipe) * count * _FLOAT
     tell(
         f"memory: {megabytes(count * _FLOAT)} weights + {megabytes(count * _FLOAT)} gradients + {megabytes(state)} "
         f"optimiser = {megabytes(2 * count * _FLOAT + state)}; what a batch needs comes on top"
     )
     tell_writes(recipe, out, checkpoint=count * _FLOAT + state, resume=resume, overwrite=overwrite)
+
+
+def _tokens(sizes: Mapping[str, int]) -> list[int]:
+    return [size for name, size in sizes.items() if name not in _NO_TOKENS]
 
 
 def _fewer(recipe: Recipe) -> str:

@@ -59,9 +59,17 @@ _FILES = {
   kind: files
   train: {source: train.src, target: train.tgt}
   valid: {source: valid.src, target: valid.tgt}""",
+    "classify": """\
+  kind: files
+  train: {tsv: train.tsv, label: 1, text: 2}
+  valid: {tsv: valid.tsv, label: 1, text: 2}""",
     "language-model": """\
   kind: text
   train: train.txt
+  valid: valid.txt""",
+    "masked-language-model": """\
+  kind: text
+  train: train.txt  # empty lines stand between documents
   valid: valid.txt""",
 }
 _WITH_PRESET = """\
@@ -137,14 +145,20 @@ def rows_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
     recipes = _options(schema, schema["$defs"])
     for recipe in recipes:
         rows: list[dict[str, Any]] = []
+        name = recipe["properties"]["task"]["const"]
         _walk(recipe, schema["$defs"], "", "", rows)
         for row in rows:
-            found.setdefault(json.dumps(row), (row, []))[1].append(recipe["properties"]["task"]["const"])
+            tasks = found.setdefault(json.dumps(row), (row, []))[1]
+            if name not in tasks:
+                tasks.append(name)
     every = sorted(found.values(), key=lambda each: list(_PARTS).index(each[0]["setting"].partition(".")[0]))
     return [row | {"tasks": [] if len(tasks) == len(recipes) else tasks} for row, tasks in every]
 
 
-_PARTS = ("preset", "task", "seed", "init_from", "data", "text", "read", "model", "train", "decode")
+_PARTS = (
+    "preset", "task", "seed", "init_from", "freeze", "data", "text", "read", "model", "masking", "train", "decode",
+    "metrics",
+)  # fmt: skip
 """The order of a recipe."""
 
 
@@ -193,6 +207,8 @@ _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusi
 
 
 def _one_type(field: dict[str, Any]) -> str:
+    if "anyOf" in field:
+        return " or ".join(map(_one_type, field["anyOf"]))
     if "const" in field:
         return str(field["const"])
     if "enum" in field:

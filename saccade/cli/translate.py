@@ -66,7 +66,7 @@ def translate(
     write = _writer(format_, scores, model)
     done = cut = endless = 0
     with output(out) as file:
-        for chunk in _chunks(text, lines):
+        for chunk in chunks(text, lines):
             for translation in model.engine.translate(chunk, decode, batch_tokens, first=done + 1):
                 write(file, done, translation)
                 done += 1
@@ -84,7 +84,7 @@ def translate(
         tell(f"{count(cut, 'line')} longer than {model.engine.max_source:,} tokens: the rest of each was not read.")
 
 
-def _chunks(text: list[str] | None, lines: Input | None) -> Iterator[list[str]]:
+def chunks(text: list[str] | None, lines: Input | None) -> Iterator[list[str]]:
     if lines is None:
         yield [line for argument in text or () for line in argument_text(argument).split("\n")]
         return

@@ -22,12 +22,13 @@ from datetime import date
 from functools import cache
 from hashlib import blake2b
 from string import Formatter
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from pydantic import Field
 
 from saccade.config import Section
 from saccade.data.date_forms import LANGUAGES, YEAR_FIRST, Language, ordinal_suffix
+from saccade.data.draws import Draws
 from saccade.errors import MissingExtra, SaccadeError, UsageError
 
 PIVOT = 50
@@ -47,7 +48,6 @@ _WRAPPERS = (("(", ")"), ("[", "]"), ('"', '"'), ("", "."), ("", ","), ("", ";")
 Alignment = tuple[tuple[int, ...], ...]
 Pieces = list[tuple[str, str]]
 """(field, text): the field is y, m or d where the text decides part of the answer, else empty."""
-T = TypeVar("T")
 
 
 class DatesData(Section):
@@ -110,30 +110,10 @@ class Voice:
     carriers: tuple[_Form, ...]
 
 
-class _Draws:
-    """Even draws from a key alone. `random.Random` costs more to seed than a whole example here costs to write."""
-
-    __slots__ = ("_block", "_key", "_pool")
-
-    def __init__(self, key: str) -> None:
-        self._key, self._block, self._pool = key, 0, 0
-
-    def below(self, bound: int) -> int:
-        if self._pool < 1 << 64:  # what is left must be far wider than any bound, or small results would be favoured
-            digest = blake2b(f"{self._key}/{self._block}".encode()).digest()
-            self._pool = int.from_bytes(digest, "little")
-            self._block += 1
-        self._pool, drawn = divmod(self._pool, bound)
-        return drawn
-
-    def of(self, choices: Sequence[T]) -> T:
-        return choices[self.below(len(choices))]
-
-
 def example(seed: int, split: str, index: int) -> DateExample:
     """The example at `index`: a pure function of its three arguments."""
     _check(split, "index", index)
-    draw = _Draws(f"{seed}/{split}/{index}")
+    draw = Draws(f"{seed}/{split}/{index}")
     day = draw.of(_days()[split])
     spoken = draw.of(voices())
     in_sentence = draw.below(100) < SENTENCES_IN_100
@@ -176,7 +156,7 @@ def _days() -> Mapping[str, tuple[date, ...]]:
 # Writing one example
 
 
-def _bare(voice: Voice, day: date, draw: _Draws) -> Pieces:
+def _bare(voice: Voice, day: date, draw: Draws) -> Pieces:
     pieces = _fill(_choose(voice, day, draw, label=True, in_sentence=False), voice, day, draw)
     noise = draw.below(100)
     if noise < 14:
@@ -188,7 +168,7 @@ def _bare(voice: Voice, day: date, draw: _Draws) -> Pieces:
     return pieces
 
 
-def _sentence(voice: Voice, day: date, draw: _Draws) -> Pieces:
+def _sentence(voice: Voice, day: date, draw: Draws) -> Pieces:
     pieces: Pieces = []
     for before, field in draw.of(voice.carriers).pieces:
         if before.startswith(".") and pieces and pieces[-1][1].endswith("."):
@@ -212,7 +192,7 @@ def _sentence(voice: Voice, day: date, draw: _Draws) -> Pieces:
     return pieces
 
 
-def _choose(voice: Voice, day: date, draw: _Draws, *, label: bool, in_sentence: bool) -> _Form:
+def _choose(voice: Voice, day: date, draw: Draws, *, label: bool, in_sentence: bool) -> _Form:
     while True:
         kind = draw.below(20)
         if kind < 14:
@@ -225,7 +205,7 @@ def _choose(voice: Voice, day: date, draw: _Draws, *, label: bool, in_sentence: 
             return form
 
 
-def _fill(form: _Form, voice: Voice, day: date, draw: _Draws) -> Pieces:
+def _fill(form: _Form, voice: Voice, day: date, draw: Draws) -> Pieces:
     pieces: Pieces = []
     for before, field in form.pieces:
         if before:
@@ -247,7 +227,7 @@ def _fill(form: _Form, voice: Voice, day: date, draw: _Draws) -> Pieces:
     return pieces
 
 
-def _respace(pieces: Pieces, draw: _Draws) -> None:
+def _respace(pieces: Pieces, draw: Draws) -> None:
     """Double one space; or drop it, where it follows a dot or a comma."""
     text = "".join([text for _, text in pieces])
     spaces = [at for at, character in enumerate(text) if character == " "]

@@ -10,8 +10,8 @@ from saccade.nn import kernels, masks
 from saccade.nn.dropout import Dropout
 from saccade.nn.kernels import Activation, Product
 from saccade.nn.linformer import Linformer
-from saccade.nn.patterns import Pattern, by_blocks
-from saccade.nn.positions import NoPlaces
+from saccade.nn.patterns import Pattern
+from saccade.nn.positions import Alibi, NoPlaces
 from saccade.nn.scores import attend
 from saccade.nn.watch import Watch
 from saccade.types import Layout
@@ -108,15 +108,24 @@ class SelfAttention(nn.Module):
         return self.heads.split(self.of_input(x), 3)
 
     def without_twin(self, device: torch.device) -> list[str]:
-        """Dense kernels take biases and blocks, those for packed sentences do not; none acts on the values."""
+        """Dense kernels take biases and blocks, those for packed sentences most blocks; none acts on the values."""
         if self.places.acts_on_values:
             return [f"self-attention with {self.places.kind} positions on the values holds all of its weights"]
-        if device.type != "cuda":
+        taken = self.pattern is not None and self._takes_pattern(self.pattern)
+        if device.type != "cuda" or taken:
             return []
         outside = [f"{self.places.kind} positions"] if self.places.acts_on_scores else []
         outside += [] if self.pattern is None else [f"pattern {self.pattern.kind}"]
         outside += [] if self.slots is None else ["pattern linformer"]
         return [f"self-attention with {' and '.join(outside)} is computed on padded sentences"] if outside else []
+
+    @property
+    def _slopes_H(self) -> Tensor | None:
+        return self.places.slopes_H if isinstance(self.places, Alibi) else None
+
+    def _takes_pattern(self, pattern: Pattern) -> bool:
+        placed = self.places.acts_on_scores and self._slopes_H is None
+        return not placed and self.heads.dropout.rate == 0.0 and kernels.takes_pattern(pattern, self.heads.width)
 
     def look(
         self,
@@ -135,13 +144,14 @@ class SelfAttention(nn.Module):
         plain = not self.places.acts_on_scores and not patterned and self.slots is None
         if plain and watch is None:
             return kernels.self_attention(qkv, layout, self.heads.dropout, causal=causal)
+        if self.pattern is not None and patterned and watch is None:
+            placed, slopes_H, dropout = self.places.acts_on_scores, self._slopes_H, self.heads.dropout
+            return kernels.block_attention(
+                qkv, layout, self.pattern, self._mix, dropout, causal=causal, placed=placed, slopes_H=slopes_H
+            )
         q, k, v = (masks.pad(x, layout) for x in qkv.unbind(-3))
         if self.slots is not None:
             return masks.pack(self._look_at_slots(self.slots, q, k, v, layout, watch, kind), layout)
-        if self.pattern is not None and patterned and watch is None:
-            placed = self.places.acts_on_scores
-            mixed = by_blocks(q, k, v, layout, self.pattern, self._mix, causal=causal, placed=placed)
-            return masks.pack(mixed, layout)
         place = torch.arange(layout.longest, device=q.device)
         distance_TT = place - place[:, None]
         may_look = self._may_look(layout, place, causal=causal, patterned=patterned)

@@ -5,8 +5,10 @@ Chosen by what the tensors are, not by the version of torch:
 | mechanism | readable | fast twin | range |
 |---|---|---|---|
 | dot-product attention | `scores.attend` | `triton_attention`, by sentence | packed, a GPU, heads 16 … 128 wide |
+| | | `varlen_attn` (flash) | the same in half precision, sentences longer than `LONG` on average |
 | | | `scaled_dot_product_attention` | everything dense, biases such as ALiBi's; dropout of weights on a GPU |
-| window, BigBird | a mask, `patterns.*.may_look` | `patterns.by_blocks` through the dense kernels | everything |
+| window, BigBird | `patterns.*.may_look` | `triton_blocks`, only what is seen | a GPU, heads as above, blocks of 16 n |
+| | | `patterns.by_blocks` through the dense kernels | everything |
 | token vectors, places and dropout | the lines below `embed` | `triton_embedding`, in one pass | packed, on a GPU |
 | bias, dropout, sum, norm | the lines below `residual_norm` | `triton_residual`, in one pass | a GPU, layer norm |
 | bias, ReLU or GELU, and dropout | the lines below `activate` | `triton_residual`, in one pass | a GPU |
@@ -16,21 +18,26 @@ Chosen by what the tensors are, not by the version of torch:
 Shapes: B sentences, H heads, T queries, S keys, K head width, I input width, D hidden width.
 """
 
+import importlib.util
+import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, NamedTuple, Protocol, TypeGuard, runtime_checkable
+from functools import cache
+from typing import Any, Literal, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.nn import masks, triton_attention, triton_embedding, triton_residual
+from saccade.nn import masks, triton_attention, triton_blocks, triton_embedding, triton_residual
 from saccade.nn.dropout import Dropout, relu_dropout
 from saccade.nn.norms import Norm, normed
+from saccade.nn.patterns import Mix, Pattern, by_blocks
 from saccade.nn.scores import attend
 from saccade.types import Layout
 
+LONG = 256  # tokens a sentence, on average: above it the kernel made for short ones is slower than flash attention
 Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
 HOLD = 1e4  # far beyond where a logistic gate is exactly 0 or 1, in every precision
 
@@ -46,6 +53,11 @@ class Twinned(Protocol):
 def takes_heads(width: int) -> bool:
     """Whether attention over packed sentences has a kernel for heads as wide, on a GPU."""
     return width in triton_attention.HEAD_WIDTHS
+
+
+def takes_pattern(pattern: Pattern, width: int) -> bool:
+    """Whether such a pattern has a kernel for heads as wide, on a GPU."""
+    return triton_blocks.takes(pattern, width)
 
 
 def takes_norm(norm: Norm) -> TypeGuard[nn.LayerNorm]:
@@ -159,6 +171,9 @@ def drops_weights(device: torch.device) -> bool:
 
 def self_attention(qkv: Tensor, layout: Layout, dropout: Dropout, *, causal: bool) -> Tensor:
     """Drop(softmax(q·k/√K)) v within each sentence, the weights never held: (…, 3, H, K) -> (…, H, K)."""
+    if is_long(qkv, layout) and not dropout.acts:
+        q, k, v = qkv.unbind(-3)
+        return _long(q, k, v, layout, layout, causal=causal)
     if triton_attention.available(qkv, layout, layout):
         rate, seed = _rate(dropout), _seed(qkv, dropout)
         return triton_attention.attend_self(qkv, layout, causal=causal, dropout=rate, seed=seed)
@@ -168,11 +183,73 @@ def self_attention(qkv: Tensor, layout: Layout, dropout: Dropout, *, causal: boo
 
 def cross_attention(q: Tensor, kv: Tensor, queries: Layout, keys: Layout, dropout: Dropout) -> Tensor:
     """The same with queries (…, H, K) from elsewhere than keys and values (…, 2, H, K)."""
+    if is_long(q, queries) and is_long(kv, keys) and not dropout.acts:
+        k, v = kv.unbind(-3)
+        return _long(q, k, v, queries, keys, causal=False)
     if triton_attention.available(q, queries, keys):
         rate, seed = _rate(dropout), _seed(q, dropout)
         return triton_attention.attend_cross(q, kv, queries, keys, dropout=rate, seed=seed)
     k_BSHK, v_BSHK = masks.pad(kv, keys).unbind(-3)
     return masks.pack(_dense(masks.pad(q, queries), k_BSHK, v_BSHK, keys, dropout, causal=False), queries)
+
+
+def is_long(x: Tensor, layout: Layout) -> bool:
+    """Whether flash attention takes packed sentences, (N, …, K), and is faster than the kernel made for short ones.
+
+    By the average, which is known on the host, not by the longest: one long sentence among many short ones would make
+    all of them slow. It leaves rows that belong to no sentence as they are in memory, so that there must be none.
+    """
+    if not x.is_cuda or x.dtype not in (torch.bfloat16, torch.float16) or layout.slots_N is None:
+        return False
+    full = len(layout.slots_N) == len(x) > LONG * len(layout.lengths_B)
+    return full and x.shape[-1] % 8 == 0 and x.shape[-1] <= 256 and (layout.even or _varlen() is not None)
+
+
+@cache
+def _varlen() -> tuple[Callable[..., Any], dict[bool, dict[str, Any]]] | None:
+    """Flash attention over packed sentences, and how it is told whether to be causal; None where torch has none."""
+    if importlib.util.find_spec("torch.nn.attention.varlen") is None:
+        return None
+    from torch.nn.attention.varlen import varlen_attn
+
+    if "is_causal" in inspect.signature(varlen_attn).parameters:
+        return varlen_attn, {False: {}, True: {"is_causal": True}}
+    return varlen_attn, {False: {}, True: {"window_size": (-1, 0)}}
+
+
+def _long(q_QHK: Tensor, k_SHK: Tensor, v_SHK: Tensor, queries: Layout, keys: Layout, *, causal: bool) -> Tensor:
+    """Sentences that are all as long are a dense batch already, which is faster still."""
+    if queries.even and keys.even:
+        dense = ((q_QHK, queries), (k_SHK, keys), (v_SHK, keys))
+        q, k, v = (x.view(-1, layout.longest, *x.shape[1:]) for x, layout in dense)
+        return dot_product(q, k, v, None, causal).flatten(0, 1)
+    flash = _varlen()
+    assert flash is not None  # `is_long` asked
+    call, options = flash
+    ends = [F.pad(layout.lengths_B.cumsum(0, dtype=torch.int32), (1, 0)) for layout in (queries, keys)]
+    out: Tensor = call(q_QHK, k_SHK, v_SHK, *ends, queries.longest, keys.longest, **options[causal])
+    return out
+
+
+def block_attention(
+    qkv: Tensor,
+    layout: Layout,
+    pattern: Pattern,
+    mix: Mix,
+    dropout: Dropout,
+    *,
+    causal: bool,
+    placed: bool,
+    slopes_H: Tensor | None,
+) -> Tensor:
+    """Self-attention to what the pattern shows; `mix` takes it where there is no kernel.
+
+    `placed`: places act on the scores; of those the kernel knows ALiBi's, by their slopes. It drops no weights.
+    """
+    if triton_blocks.available(qkv, pattern) and (slopes_H is not None or not placed) and not dropout.acts:
+        return triton_blocks.attend(qkv, layout, pattern, causal=causal, slopes_H=slopes_H)
+    q, k, v = (masks.pad(x, layout) for x in qkv.unbind(-3))
+    return masks.pack(by_blocks(q, k, v, layout, pattern, mix, causal=causal, placed=placed), layout)
 
 
 def _dense(q_BTHK: Tensor, k_BSHK: Tensor, v_BSHK: Tensor, keys: Layout, dropout: Dropout, *, causal: bool) -> Tensor:

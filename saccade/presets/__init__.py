@@ -10,9 +10,9 @@ from saccade.config import Tree
 from saccade.errors import UsageError
 
 KEY = "preset"
-TASKS = ("translate", "language-model")
+TASKS = ("translate", "language-model", "masked-language-model", "classify")
 """The tasks there are; a preset of any other is a model that waits for its task."""
-_SIDES = ("encoder", "decoder")
+_SIDES = ("encoder", "decoder", "words", "sentences")
 
 
 def names() -> list[str]:

@@ -5,20 +5,33 @@ from typing import Any
 from saccade.config import to_yaml
 from saccade.train.events import Finished, Prepared
 
-_HUB = {"translate": "translation", "language-model": "text-generation"}
+_HUB = {
+    "translate": "translation",
+    "language-model": "text-generation",
+    "masked-language-model": "fill-mask",
+    "classify": "text-classification",
+}
 """Task → what model hubs call it, where that is another name."""
 _USE = {
     "translate": "saccade translate RUN < input.txt > output.txt",
     "language-model": "saccade generate RUN --samples 3",
+    "masked-language-model": 'saccade fill RUN "a line with a [MASK] in it"',
+    "classify": "saccade classify RUN < texts.txt > labels.txt",
 }
 """Task → the command that a model of it is for."""
+
+
+def _sides(model: dict[str, Any]) -> list[str]:
+    """The parts of a model, in the order that data pass through them."""
+    levels = [f"{model[level]['encoder']['kind']} over {level}" for level in ("words", "sentences") if level in model]
+    return levels + [f"{model[side]['kind']} {side}" for side in ("encoder", "decoder") if side in model]
 
 
 def card(recipe: dict[str, Any], prepared: Prepared, finished: Finished) -> str:
     """Markdown with the front matter that model hubs read."""
     task = recipe["task"]
     front = {"library_name": "saccade", "pipeline_tag": _HUB.get(task, task), "tags": [task]}
-    sides = [f"{recipe['model'][side]['kind']} {side}" for side in ("encoder", "decoder") if side in recipe["model"]]
+    sides = _sides(recipe["model"])
     sizes = ", ".join(f"{size:,} {what}" for what, size in prepared.vocabularies.items())
     scores = ", ".join(f"{name} {value:.4g}" for name, value in finished.best.items())
     made = f"mean of {finished.averaged} checkpoints" if finished.averaged else f"update {finished.best_update:,}"

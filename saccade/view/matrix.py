@@ -12,13 +12,18 @@ import numpy as np
 from saccade.errors import UsageError
 from saccade.types import SPECIALS, START, Trace
 
-Kind = Literal["cross", "encoder", "decoder"]
+Kind = Literal["cross", "pooling", "encoder", "decoder"]
 Head = int | Literal["mean"]
 Gold = Sequence[Sequence[int]]
 """For each target position, the source positions it comes from."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-_NAMES = {"cross": "cross-attention", "encoder": "encoder self-attention", "decoder": "decoder self-attention"}
+_NAMES = {
+    "cross": "cross-attention",
+    "pooling": "attention pooling",
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+}
 _SHOWN_BLANKS = {"\n": "↵", "\r": "↵", "\t": "⇥", " ": "␣"}
 
 
@@ -50,7 +55,7 @@ def attention_of(trace: Trace, kind: Kind) -> Attention:
         raise UsageError(f"kind: this example has no {_NAMES[kind]}; it has: {held}.")
     weights = np.asarray(trace.attention[kind], dtype=np.float32)
     match kind:
-        case "cross":
+        case "cross" | "pooling":
             rows, columns = trace.target, trace.source
         case "encoder":
             rows, columns = trace.source, trace.source

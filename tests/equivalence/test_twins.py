@@ -13,7 +13,7 @@ import saccade
 from saccade.config import parse
 from saccade.models.build import build_translator
 from saccade.models.translator import Translator, TranslatorConfig
-from saccade.nn import kernels, triton_attention, triton_embedding, triton_residual
+from saccade.nn import kernels, triton_attention, triton_blocks, triton_embedding, triton_residual
 from saccade.train.events import Prepared
 from saccade.types import Batch
 from tests.cases import TranslatorCase, every_translator, name_of
@@ -42,7 +42,17 @@ WORDS: dict[str, tuple[dict[str, Any], list[str]]] = {
         [f"self-attention with relative positions {PADDED}"],
     ),
     "alibi": ({"positions": "alibi"}, [f"self-attention with alibi positions {PADDED}"]),
-    "window": ({"pattern": {"kind": "window", "width": 2}}, [f"self-attention with pattern window {PADDED}"]),
+    "window": ({"pattern": {"kind": "window", "width": 2}}, []),
+    "window, alibi": ({"pattern": {"kind": "window", "width": 2}, "positions": "alibi"}, []),
+    "window, relative": (
+        {"pattern": {"kind": "window", "width": 2}, "positions": "relative", "relative_values": False},
+        [f"self-attention with relative positions and pattern window {PADDED}"],
+    ),
+    "bigbird": ({"pattern": {"kind": "bigbird", "block": 16, "window": 0, "global_blocks": 1}}, []),
+    "bigbird of few tokens a block": (
+        {"pattern": {"kind": "bigbird", "block": 2, "window": 0, "global_blocks": 1}},
+        [f"self-attention with pattern bigbird {PADDED}"],
+    ),
     "bigbird, alibi": (
         {"pattern": {"kind": "bigbird", "block": 2, "window": 0, "global_blocks": 1}, "positions": "alibi"},
         [f"self-attention with alibi positions and pattern bigbird {PADDED}"],
@@ -175,11 +185,12 @@ def test_kernels_are_called_on_a_gpu_where_nothing_else_is_said(name: str, monke
     settings, _ = WORDS[name]
     model, batch = built(SIDE | settings, SIDE).cuda().train(), packed_batch().to(GPU)
     attention = counted(monkeypatch, triton_attention, "attend_self")
+    in_blocks = counted(monkeypatch, triton_blocks, "attend")
     around = counted(monkeypatch, triton_residual, "residual_norm", "activate")
     embedding = counted(monkeypatch, triton_embedding, "embed")
     model.encode(batch.source)
     told = " ".join(said(model, "encoder", GPU))
-    assert (attention["attend_self"] == 0) == ("attention with" in told)
+    assert (attention.total() + in_blocks.total() == 0) == ("attention with" in told)
     assert (around["residual_norm"] == 0) == ("residual sum" in told)
     assert (around["activate"] == 0) == ("feed-forward" in told)
     assert (embedding["embed"] == 0) == ("learned positions" in told)

@@ -3,6 +3,7 @@
 Values that are unit vectors show the weights that a path has taken them with, and so what it has dropped.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -125,11 +126,14 @@ def shown(multi: SelfAttention, qkv: Tensor, layout: Layout, kind: Kind, watch: 
     units_BTHK = torch.eye(T, K, device=qkv.device, dtype=qkv.dtype)[None, :, None].expand(
         len(layout.lengths_B), T, H, K
     )
-    q, k, _ = qkv.unbind(-3)
+    q, k, _ = qkv.detach().unbind(-3)
+    # With gradients: torch chooses among its kernels by what needs one, and each draws its own mask.
+    given = torch.stack([q, k, pack(units_BTHK, layout)], -3).requires_grad_()
     with torch.no_grad():
         for table in tables:
             table.zero_()
-        weights = looked(multi, torch.stack([q, k, pack(units_BTHK, layout)], -3), layout, kind, watch)
+    weights = looked(multi, given, layout, kind, watch).detach()
+    with torch.no_grad():
         for table, old in zip(tables, before, strict=True):
             table.copy_(old)
     return pad(weights, layout).transpose(1, 2)[..., :T]
@@ -300,7 +304,9 @@ def test_torchs_seed_governs_it_and_evaluation_and_rate_zero_drop_nothing(
     multi, qkv, layout = made(kind, device, dtype, packed=packed)
     watch = Watch() if watched else None
     first, again = (looked(multi, qkv, layout, kind, watch) for _ in range(2))
-    assert torch.equal(first, again)
+    # A GPU adds up what relative positions give to the values in no fixed order.
+    same = functools.partial(assert_close, rtol=0.0, atol=0.0 if device == "cpu" else 1e-2)
+    same(first, again)
     related = between(layout) if multi.places.kind == "tree" else None
     other = multi.look(qkv, layout, causal=kind.causal, watch=watch, between_BTT=related)  # the seed has moved on
     assert not torch.allclose(other, first)
@@ -308,6 +314,6 @@ def test_torchs_seed_governs_it_and_evaluation_and_rate_zero_drop_nothing(
     evaluated = multi.eval().look(qkv, layout, causal=kind.causal, watch=watch, between_BTT=related)
     multi.train().heads.dropout = Dropout(0.0)
     plain = multi.look(qkv, layout, causal=kind.causal, watch=watch, between_BTT=related)
-    assert torch.equal(evaluated, plain)
+    same(evaluated, plain)
     assert torch.equal(torch.get_rng_state(), state)
     assert not torch.allclose(plain, first)

@@ -75,11 +75,11 @@ def parsed(text: str) -> Recipe:
 
 def shake(run: Path, *, by: float, seed: int = 0, likes: bytes = b"") -> None:
     """Put noise on all weights, and a bias towards some bytes: a model that writes anything, broken UTF-8 included."""
-    model = saccade.load(run, "cpu").engine.model
+    model = saccade.load(run, "cpu").loaded.model
     torch.manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(by * torch.randn_like(parameter))
         for byte in likes:
-            model.decoder.output.bias[len(SPECIALS) + byte] += 8.0
+            model.get_parameter("decoder.output.bias")[len(SPECIALS) + byte] += 8.0
     RunFolder(run).publish(model_tensors(model))

@@ -69,7 +69,7 @@ def sign(folder: Path) -> None:
 
 _SIGNED = {
     "config.json", "model.safetensors", "tokenizer.json", "tokenizer_target.json", "optimizer.safetensors",
-    "state.json", "store.json",
+    "state.json", "store.json", "labels.json",
 }  # fmt: skip
 
 

@@ -17,8 +17,8 @@ LONGEST_FILE = 450
 FLOOR = {"types", "config", "errors", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
-    "metrics", "evaluate", "inspect", "view", "translate", "generate", "likelihood", "tasks", "recipe", "device",
-    "disk", "integrity",
+    "metrics", "evaluate", "inspect", "view", "translate", "fill", "classify", "generate", "likelihood", "tasks",
+    "recipe", "device", "disk", "integrity",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
 
@@ -38,10 +38,12 @@ ARROWS: dict[str, set[str]] = {
     "metrics": set(),
     "device": set(),  # which device a name means
     "translate": {"text", "data", "models", "checkpoint", "decode"},
+    "fill": {"text", "data", "models", "checkpoint"},
+    "classify": {"text", "data", "models", "checkpoint"},
     "evaluate": {"text", "data", "models", "checkpoint", "decode", "metrics", "translate"},
     "likelihood": {"data", "models", "loss"},  # a language model and a text → what every token costs
     "generate": {"text", "data", "models", "decode", "metrics", "likelihood"},
-    "inspect": {"models", "decode", "translate"},
+    "inspect": {"models", "decode", "translate", "classify"},
     "view": {"metrics"},
     # for each task its recipe, data, batches and validation; training itself knows none of them
     "tasks": {
@@ -55,6 +57,8 @@ ARROWS: dict[str, set[str]] = {
         "decode",
         "metrics",
         "translate",
+        "fill",
+        "classify",
         "evaluate",
         "generate",
         "likelihood",

@@ -1,0 +1,203 @@
+"""Labelled text: columns and fields, what is refused and where, labels, and texts as a classifier reads them."""
+
+import gzip
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from saccade.data.counts import Counts
+from saccade.data.labelled import Chosen, Example, Labelled, LabelledData, labelled
+from saccade.data.labels import Labels
+from saccade.data.readings import Reading
+from saccade.errors import UsageError
+from saccade.types import END, START, UNKNOWN
+
+
+def read(split: dict[str, Any], base: Path, **options: Any) -> tuple[list[Example], Counts]:
+    counts = Counts()
+    return list(labelled(Labelled.model_validate(split), base=base, counts=counts, **options)), counts
+
+
+def test_tsv_by_column(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("1\t9\tx\tGood film\n0\t2\ty\tBad  film \n", encoding="utf-8")
+    found, counts = read({"tsv": "a.tsv", "text": 4}, tmp_path)
+    assert found == [Example("1", ("Good film",), "a.tsv:1"), Example("0", ("Bad  film ",), "a.tsv:2")]
+    assert (counts.lines, counts.kept) == (2, 2)
+
+
+def test_tsv_by_name(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("id\tone\tother\tlabel\n7\tA man\tA person\tyes\n", encoding="utf-8")
+    split = {"tsv": "a.tsv", "header": True, "label": "label", "text": "one", "second": "other"}
+    assert read(split, tmp_path)[0] == [Example("yes", ("A man", "A person"), "a.tsv:2")]
+    with pytest.raises(
+        UsageError, match=r"a.tsv:1: the header has no column 'two'; it has 'id', 'one', 'other', 'label'"
+    ):
+        read(split | {"second": "two"}, tmp_path)
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress], ids=["gz", "xz"])
+def test_compressed_and_several_files(tmp_path: Path, compress: Any) -> None:
+    (tmp_path / "a").write_bytes(compress("pos\tüber\n".encode()))
+    (tmp_path / "b").write_bytes(b"neg\tunder\n")
+    found, _ = read({"tsv": ["a", "b"]}, tmp_path)
+    assert [(each.label, each.texts, each.place) for each in found] == [
+        ("pos", ("über",), "a:1"),
+        ("neg", ("under",), "b:1"),
+    ]
+
+
+def test_jsonl(tmp_path: Path) -> None:
+    rows = [{"label": 3, "text": "a"}, {"label": True, "text": "b"}, {"label": " x ", "text": "c"}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert [each.label for each in read({"jsonl": "a.jsonl"}, tmp_path)[0]] == ["3", "true", "x"]
+    rows = [{"gold": "e", "premise": "a", "hypothesis": "b"}]
+    (tmp_path / "b.jsonl").write_text(json.dumps(rows[0]), encoding="utf-8")
+    split = {"jsonl": "b.jsonl", "label": "gold", "text": "premise", "second": "hypothesis"}
+    assert read(split, tmp_path)[0] == [Example("e", ("a", "b"), "b.jsonl:1")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "split", "told"),
+    [
+        ("a.tsv", "pos\ta\nneg\n", {}, r"a.tsv:2: the row has 1 column; the text stands in column 2\. Fix the row"),
+        ("a.tsv", "a\n", {"label": 2, "text": 1}, r"a.tsv:1: the row has 1 column; the label stands in column 2"),
+        ("a.tsv", "p\ta\n", {"second": 3}, r"a.tsv:1: the row has 2 columns; the second text stands in column 3"),
+        ("a.tsv", " \ta\n", {}, r"a.tsv:1: the label is empty"),
+        ("a.tsv", "p\t\udcff\n", {}, r"a.tsv:1: byte 3 of the line \(0xff\) is not valid UTF-8"),
+        (
+            "a.jsonl",
+            '{"text": "a", "gold": 1}',
+            {},
+            r"a.jsonl:1: the object has no field 'label'; it has 'text', 'gold'",
+        ),
+        ("a.jsonl", '{"label": 1}', {}, r"a.jsonl:1: the object has no field 'text'; it has 'label'"),
+        ("a.jsonl", '{"label": 1.5, "text": ""}', {}, r"a.jsonl:1: the field 'label' holds float; a label is a string"),
+        ("a.jsonl", '{"label": 1, "text": ["a"]}', {}, r"a.jsonl:1: the field 'text' holds list, not a string"),
+        ("a.jsonl", "[1]", {}, r"a.jsonl:1: the row is not a JSON object"),
+        ("a.jsonl", "{", {}, r"a.jsonl:1: the row is not valid JSON"),
+        ("a.jsonl", '{"label": 1, "text": "\\ud800"}', {}, r"a.jsonl:1: the text holds an unpaired surrogate"),
+    ],
+)
+def test_what_is_refused_and_where(tmp_path: Path, name: str, content: str, split: dict[str, Any], told: str) -> None:
+    """Or left out, or mended, where the rules say so; and counted."""
+    (tmp_path / name).write_text(content, encoding="utf-8", errors="surrogateescape")
+    given = {name.partition(".")[2]: name} | split
+    with pytest.raises(UsageError, match=told):
+        read(given, tmp_path)
+    problems: list[str] = []
+    read(given, tmp_path, problems=problems)
+    assert len(problems) == 1
+    found, counts = read(given, tmp_path, on_bad="repair")
+    assert counts.bad_rows + counts.invalid_utf8 == 1
+    assert counts.lines == counts.kept + counts.bad_rows == len(found) + counts.bad_rows
+
+
+def test_empty_texts_are_left_out_of_training_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("p\ta\tb\np\t \t\np\t\tb\n", encoding="utf-8")
+    found, counts = read({"tsv": "a.tsv", "second": 3}, tmp_path)
+    assert [each.texts for each in found] == [("a", "b"), ("", "b")]
+    assert (counts.lines, counts.kept, counts.empty) == (3, 2, 1)
+    assert counts.places == ["empty a.tsv:2"]
+    assert len(read({"tsv": "a.tsv", "second": 3}, tmp_path, keep_empty=True)[0]) == 3
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none.tsv: cannot be read: No such file"):
+        read({"tsv": "none.tsv"}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("split", "told"),
+    [
+        ({}, "none is given"),
+        ({"tsv": "a", "jsonl": "b"}, "both are given"),
+        ({"jsonl": "a", "header": True}, "`header` describes `tsv`"),
+        ({"jsonl": "a", "text": 2}, "`text` is 2; of `jsonl` it is the name of a field"),
+        ({"tsv": "a", "label": "gold"}, "`label` is 'gold'; of `tsv` it is the number of a column"),
+        ({"tsv": "a", "text": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_settings_that_make_no_sense(split: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        Labelled.model_validate(split)
+
+
+def test_splits_have_as_many_texts() -> None:
+    with pytest.raises(ValidationError, match="`train` has 2 texts a row and `test` 1"):
+        LabelledData.model_validate({"train": {"tsv": "a", "second": 3}, "test": {"tsv": "b"}})
+
+
+def test_what_is_held_out_is_a_share_and_equal_texts_stay_together() -> None:
+    """Every row is on exactly one side, whatever its label and place."""
+    rows = [Example(str(i % 2), (f"text {i // 2}",), f"a:{i}") for i in range(4000)]
+    out, rest = Chosen(0.1, held_out=True), Chosen(0.1, held_out=False)
+    held = {each.texts for each in rows if out.has(each)}
+    kept = {each.texts for each in rows if rest.has(each)}
+    assert not held & kept
+    assert len(held) + len(kept) == 2000
+    assert 160 <= len(held) <= 240  # 200 ± 3 standard deviations of a binomial
+
+
+# ---- labels
+
+
+def test_labels_in_order_and_back() -> None:
+    labels = Labels.of(["10", "9", "-1", "b", "a", "9"])
+    assert labels.names == ("-1", "9", "10", "a", "b")
+    assert [labels.id(name) for name in labels.names] == [1, 2, 3, 4, 5]
+    assert labels.id("never seen") == 0
+    assert [labels.name(i) for i in range(1, 6)] == list(labels.names)
+    assert Labels.from_json(labels.to_json(), "labels.json") == labels
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "[1]", '["a", "a"]', '[""]', "[" * 100_000])
+def test_what_is_no_list_of_labels(text: str) -> None:
+    with pytest.raises(UsageError, match=r"labels.json: is not a list of labels"):
+        Labels.from_json(text, "labels.json")
+
+
+# ---- texts as they are read
+
+
+def letters(texts: list[str]) -> list[list[int]]:
+    return [[ord(letter) for letter in text if letter != " "] for text in texts]
+
+
+def test_one_text_two_joined_two_apart() -> None:
+    a, b, c = 97, 98, 99
+    one = Reading("sequence", starts=False, ends=True, max_length=2, max_sentences=9)
+    assert one.rows([("a b",), ("",), ("abc",)], letters) == (
+        [[[a, b, END]], [[END]], [[a, b, END]]],
+        [False, False, True],
+    )
+    joined = Reading("sequence", starts=True, ends=True, max_length=9, max_sentences=9)
+    assert joined.rows([("a", "b c"), ("", "")], letters)[0] == [[[START, a, END, b, c, END]], [[START, END, END]]]
+    assert joined.tokens([[[a, END]], [[END]]]).ids.tolist() == [[a, END], [END, 0]]
+    apart = Reading("apart", starts=False, ends=True, max_length=9, max_sentences=9)
+    rows, _ = apart.rows([("a", "b c"), ("", "b")], letters)
+    assert rows == [[[a, END], [b, c, END]], [[END], [b, END]]]
+    tokens = apart.tokens(rows)
+    assert tokens.ids.tolist() == [[UNKNOWN, UNKNOWN]] * 2
+    assert tokens.inside is not None
+    assert tokens.inside.layout.lengths_B.tolist() == [2, 3, 1, 2]
+
+
+def test_documents() -> None:
+    a, b, c, dot = 97, 98, 99, 46
+    reading = Reading("document", starts=False, ends=False, max_length=3, max_sentences=2)
+    rows, cut = reading.rows([("ab. Cc.",), ("",), ("aa. Bb. Cc.",), ("abcabc",), ("a", "b")], letters)
+    assert rows == [[[a, b, dot], [67, c, dot]], [], [[a, a, dot], [66, b, dot]], [[a, b, c]], [[a], [b]]]
+    assert cut == [False, False, True, True, False]
+    tokens = reading.tokens(rows)
+    assert tokens.layout.lengths_B.tolist() == [2, 0, 2, 1, 2]
+    assert tokens.inside is not None
+    assert tokens.inside.ids.tolist()[0] == [a, b, dot]
+
+
+def test_only_so_many_characters_are_looked_at() -> None:
+    reading = Reading("sequence", starts=False, ends=True, max_length=9, max_sentences=9, max_characters=3)
+    assert reading.rows([("aaa",), ("aaab",)], letters) == ([[[97] * 3 + [END]]] * 2, [False, True])
