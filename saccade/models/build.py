@@ -6,19 +6,23 @@ from saccade.models.encoders import EncoderConfig, RecurrentEncoder, RecurrentEn
 from saccade.models.language_model import LanguageModel, LanguageModelConfig, Writer, WriterConfig
 from saccade.models.recurrent_decoder import RecurrentDecoder, RecurrentDecoderConfig
 from saccade.models.recurrent_writer import RecurrentWriter, RecurrentWriterConfig
+from saccade.models.tagger import CnnCharacters, CrfOutput, LstmCharacters, Tagger, TaggerConfig, TaggerSizes
 from saccade.models.transformer_config import TransformerConfig
 from saccade.models.transformer_decoder import TransformerDecoder
 from saccade.models.transformer_encoder import TransformerEncoder
 from saccade.models.translator import DecoderConfig, Translator, TranslatorConfig
 from saccade.models.window_decoder import WindowConfig, WindowDecoder
+from saccade.nn.characters import CharacterCnn, CharacterLstm
+from saccade.nn.crf import Allowed, Crf
 
 
-def build_encoder(config: EncoderConfig, vocabulary: int) -> RecurrentEncoder | TransformerEncoder:
+def build_encoder(config: EncoderConfig, vocabulary: int, beside: int = 0) -> RecurrentEncoder | TransformerEncoder:
+    """`beside`: how wide the vectors are that it is given of each token beside its id."""
     match config:
         case RecurrentEncoderConfig():
-            return RecurrentEncoder(config, vocabulary)
+            return RecurrentEncoder(config, vocabulary, beside)
         case TransformerConfig():
-            return TransformerEncoder(config, vocabulary)
+            return TransformerEncoder(config, vocabulary, beside)
 
 
 def build_decoder(config: DecoderConfig, vocabulary: int, memory_width: int) -> RecurrentDecoder | TransformerDecoder:
@@ -57,3 +61,29 @@ def build_writer(config: WriterConfig, vocabulary: int) -> Writer:
 
 def build_language_model(config: LanguageModelConfig, vocabulary: int) -> LanguageModel:
     return LanguageModel(build_writer(config.decoder, vocabulary), config.tie)
+
+
+def build_characters(config: TaggerConfig, vocabulary: int) -> CharacterCnn | CharacterLstm | None:
+    match config.characters:
+        case None:
+            return None
+        case CnnCharacters(embedding=embedding, filters=filters, window=window, dropout=dropout):
+            return CharacterCnn(vocabulary, filters, embedding=embedding, window=window, dropout=dropout)
+        case LstmCharacters(embedding=embedding, width=width, dropout=dropout):
+            return CharacterLstm(vocabulary, width, embedding=embedding, dropout=dropout)
+
+
+def build_tagger(config: TaggerConfig, sizes: TaggerSizes, allowed: Allowed | None = None) -> Tagger:
+    """`allowed`: which steps from tag to tag spans can have, for a crf that is to be held to them."""
+    if sizes.in_pieces and config.characters is not None:
+        raise UsageError(
+            f"model.characters is {config.characters.kind}, but words are cut into pieces, which are read in their "
+            "place. Set model.characters to null, or text.kind to word."
+        )
+    characters = build_characters(config, sizes.characters)
+    encoder = build_encoder(config.encoder, sizes.tokens, 0 if characters is None else characters.width)
+    crf = None
+    if isinstance(config.output, CrfOutput):
+        held = config.output.constrain != "none"
+        crf = Crf(sizes.tags, allowed if held else None, constrained=config.output.constrain == "all")
+    return Tagger(encoder, characters, crf, sizes, config.pieces)
