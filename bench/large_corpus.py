@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from saccade.config import parse, plain
 from saccade.data.batching import Plan, batches, padding_share
 from saccade.data.files import Counts, FilesData, Parallel, pairs
 from saccade.data.store import Store
-from saccade.text import BpeText
-from saccade.train.prepare import learn_text, prepare
+from saccade.tasks.translate import TranslateRecipe, TranslateTask
 
 BLOCK = 20_000  # pairs made up at a time
 LEXICON = 20_000
@@ -97,11 +97,14 @@ def main() -> None:
         clock.lap("files read", megabytes=megabytes, rows=arguments.pairs)
 
         data = FilesData(train=split, valid=Parallel(source=("valid.en",), target=("valid.de",)))
-        text = BpeText(size=8000)
-        pair = learn_text(data, text, base=folder, folder=folder, seed=0)
+        sides = {side: {"kind": "gru", "width": 32} for side in ("encoder", "decoder")}
+        tree = {"data": plain(data), "text": {"kind": "bpe", "size": 8000}, "model": sides}
+        task = TranslateTask(parse(TranslateRecipe, tree), folder)
+        task.learn(folder)
         clock.lap("tokenizer learnt on a sample", megabytes=2 * megabytes, rows=2 * arguments.pairs)
 
-        store = prepare(data, text, pair, base=folder, folder=folder).train
+        task.write(folder)
+        store = task.open(folder).stores["train"]
         counts = store.counts
         clock.lap("read, tokenised, stored", megabytes=megabytes, rows=arguments.pairs)
 

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 
 from saccade.data.batching import Cursor, Plan, batches
-from saccade.data.store import Ragged, Store
+from saccade.data.columns import Columns, Ragged
+from saccade.data.store import Store
 from saccade.types import END
 
 
@@ -33,7 +34,9 @@ def generated(rows: int, seed: int) -> Store:
         values[offsets[1:] - 1] = END
         return Ragged(values, offsets)
 
-    return Store(Path("generated"), side(), side(), None, None, {"max_length": 60})
+    columns = Columns(Path("generated"), {"max_length": 60})
+    columns.__dict__["columns"] = {"source": side(), "target": side()}  # in place of files
+    return Store(columns)
 
 
 def seconds_to_first_batch(store: Store, batch_tokens: int, cursor: Cursor) -> float:

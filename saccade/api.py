@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
@@ -11,11 +11,12 @@ from saccade import checkpoint, config
 from saccade.checkpoint import Loaded, RunFolder
 from saccade.decode.settings import DecodeConfig
 from saccade.device import pick_device
-from saccade.errors import UsageError
-from saccade.evaluate import METRICS, Evaluation, MetricName, Scored, decoded_metrics, evaluate, score
+from saccade.errors import SaccadeError, UsageError
+from saccade.evaluate import METRICS, Evaluation, MetricName, Scored, evaluate, score
 from saccade.inspect.attention import attention_trace
 from saccade.integrity import Verified, verify_run
-from saccade.recipe import Recipe, load_recipe
+from saccade.models.translator import Translator
+from saccade.recipe import Recipe, load_recipe, parse_recipe
 from saccade.train.events import Event, Finished
 from saccade.train.run import run as run_job
 from saccade.translate import Engine, Translation
@@ -32,12 +33,42 @@ class Model:
     def __init__(self, loaded: Loaded) -> None:
         self.path = loaded.path
         self.config = loaded.config
-        self.engine = Engine(loaded.model, loaded.text, loaded.device)
-        self.decode = config.parse(DecodeConfig, loaded.config["decode"], str(loaded.path / checkpoint.CONFIG))
+        self.loaded = loaded
+        match loaded.model:  # what a verb needs is read here, so that a folder that is not whole is refused at once
+            case Translator():
+                _ = self.engine, self.decode
+
+    @property
+    def task(self) -> str:
+        """What it was trained for."""
+        return self.loaded.task
 
     @property
     def parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.engine.model.parameters())
+        return sum(parameter.numel() for parameter in self.loaded.model.parameters())
+
+    def _not_for(self, verb: str, task: str) -> UsageError:
+        return UsageError(f"{self.path}: is a run of the task {self.task}; to {verb}, there must be one of {task}.")
+
+    # ---- translate
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What translates."""
+        model = self.loaded.model
+        if not isinstance(model, Translator):
+            raise self._not_for("translate", "translate")
+        return Engine(model, self.loaded.text, self.loaded.device)
+
+    @cached_property
+    def decode(self) -> DecodeConfig:
+        """How the run's recipe says that outputs are searched for."""
+        tree = self.config.get("decode")
+        if not isinstance(tree, dict):
+            raise SaccadeError(
+                f"{self.path / checkpoint.CONFIG}: is not as a training writes it: decode is no section."
+            )
+        return config.parse(DecodeConfig, tree, str(self.path / checkpoint.CONFIG))
 
     def decoding(
         self,
@@ -203,13 +234,13 @@ def training(
     path = Path(out) if out is not None else Path("runs") / _name(what)
     folder = _reopened(path, chosen) if resume else RunFolder.create(path, overwrite=overwrite)
     job = chosen.job(Path(base) if base is not None else folder_of_recipe)
-    measured = partial(decoded_metrics, device=on)
-    yield from run_job(job, folder, device=on, stop=stop, decoded=measured, profile=profile)
+    yield from run_job(job, folder, device=on, stop=stop, profile=profile)
 
 
 def _name(what: Recipe | PathLike) -> str:
     if isinstance(what, Recipe):
-        return f"{what.task}-{what.model.encoder.kind}-{what.model.decoder.kind}"
+        parts = (getattr(what.model, side, None) for side in ("encoder", "decoder"))
+        return "-".join([what.task, *(part.kind for part in parts if part is not None)])
     return Path(what).stem
 
 
@@ -217,7 +248,7 @@ def _reopened(path: Path, chosen: Recipe) -> RunFolder:
     if not (path / checkpoint.RECIPE).is_file():
         raise UsageError(f"{path}: there is no run to resume. Leave out --resume to begin one.")
     RunFolder(path).verify_recipe()
-    saved = config.parse(Recipe, config.read(path / checkpoint.RECIPE), str(path / checkpoint.RECIPE))
+    saved = parse_recipe(config.read(path / checkpoint.RECIPE), str(path / checkpoint.RECIPE))
     changed = config.difference(config.plain(saved), config.plain(chosen))
     fixed: dict[str, tuple[Any, Any]] = {name: two for name, two in changed.items() if name not in FREE_TO_CHANGE}
     if fixed:

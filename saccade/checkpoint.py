@@ -10,7 +10,7 @@ A folder appears by a rename when every file in it is written, flushed and read 
 import hashlib
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from saccade.config import flatten, parse, plain
+from saccade.config import Section, flatten, plain
 from saccade.disk import (
     MANIFEST,
     TEMPORARY,
@@ -39,10 +39,9 @@ from saccade.disk import (
 from saccade.disk import read_json as read_json
 from saccade.disk import read_tensors as read_tensors
 from saccade.errors import SaccadeError, UsageError
-from saccade.models.build import build_translator
-from saccade.models.translator import Translator, TranslatorConfig
+from saccade.models.build import build_model, settings_of
+from saccade.models.trainable import Trainable
 from saccade.text import TextPair
-from saccade.text.pair import SOURCE_FILE, TARGET_FILE
 
 try:
     import fcntl
@@ -53,6 +52,8 @@ FORMAT = 1
 MODEL, CONFIG, RECIPE = "model.safetensors", "config.json", "train.yaml"
 METRICS, ENVIRONMENT, CARD = "metrics.jsonl", "environment.json", "README.md"
 OPTIMIZER, STATE = "optimizer.safetensors", "state.json"
+FILES = "files"
+"""In config.json: the names of the files beside it that belong to the model."""
 ASIDE = ".old-"
 """Before the name of a checkpoint that waits until the one in its place is there."""
 
@@ -191,13 +192,15 @@ class RunFolder:
             )
         return RunFolder(path)
 
-    def begin(self, config: Mapping[str, Any]) -> None:
-        """Note the checksums of what will not change again, then write config.json: the run has begun."""
-        content = to_json(config).encode()
+    def begin(self, config: Mapping[str, Any], files: Sequence[str]) -> None:
+        """Note the checksums of what will not change again, then write config.json: the run has begun.
+
+        `files`: those beside it that belong to the model, as its tokenizers.
+        """
+        content = to_json({**config, FILES: list(files)}).encode()
         manifest = {CONFIG: [hashlib.sha256(content).hexdigest()]}
-        for path in (self.path / SOURCE_FILE, self.path / TARGET_FILE):
-            if path.exists():
-                manifest[path.name] = [flushed_checksum(path)]
+        for name in files:
+            manifest[name] = [flushed_checksum(self.path / name)]
         write_file(self.path / MANIFEST, to_json(manifest))
         write_file(self.path / CONFIG, content)
         shutil.rmtree(self.replaced, ignore_errors=True)
@@ -211,8 +214,9 @@ class RunFolder:
         manifest = read_manifest(self.path)
         if not (self.path / MODEL).exists():
             manifest.pop(MODEL, None)  # a run killed while it published its first model had only announced it
-        there = [name for name in (TARGET_FILE, MODEL) if (self.path / name).exists()]
-        verify_against(self.path, manifest, (CONFIG, SOURCE_FILE, *there))
+        verify_against(self.path, manifest, (CONFIG,))
+        there = (MODEL,) if (self.path / MODEL).exists() else ()
+        verify_against(self.path, manifest, (*files_of(self.path), *there))
 
     def verify_recipe(self) -> None:
         """The recipe is the one that was saved: one changed digit of a rate would be another training."""
@@ -335,15 +339,42 @@ def average(checkpoints: list[Path]) -> dict[str, Tensor]:
     return {name: (tensor / len(checkpoints)).float() for name, tensor in total.items()}
 
 
+def files_of(path: Path) -> tuple[str, ...]:
+    """What beside config.json and the weights belongs to the run's model."""
+    files = read_json(path / CONFIG).get(FILES)
+    if not isinstance(files, list) or not all(isinstance(name, str) for name in files):
+        raise SaccadeError(f"{path / CONFIG}: is not as a training writes it: {FILES} must be a list of names.")
+    return tuple(files)
+
+
 @dataclass(frozen=True)
 class Loaded:
     """A model ready for use, and what its folder says of it."""
 
-    model: Translator
-    text: TextPair
+    model: Trainable
     config: dict[str, Any]
     path: Path
     device: torch.device
+
+    @property
+    def task(self) -> str:
+        return str(self.config["task"])
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many ids each vocabulary has."""
+        return dict(self.config["vocabulary"])
+
+    @property
+    def text(self) -> TextPair:
+        """Its tokenizers, where its task has those of two sides."""
+        text = TextPair.load(self.path)
+        if {"source": text.source.size, "target": text.target.size} != self.sizes:
+            raise SaccadeError(
+                f"{self.path}: its tokenizers have {text.source.size} and {text.target.size} tokens, its model "
+                f"{self.sizes}: they are not of one run."
+            )
+        return text
 
 
 def load(path: Path, device: torch.device) -> Loaded:
@@ -351,23 +382,33 @@ def load(path: Path, device: torch.device) -> Loaded:
     RunFolder.open(path)
     if not (path / MODEL).is_file():
         raise UsageError(f"{path}: holds no model yet (no {MODEL}). Continue its training with --resume.")
-    target = (TARGET_FILE,) if (path / TARGET_FILE).exists() else ()
-    verify(path, (CONFIG, MODEL, SOURCE_FILE, *target))
+    verify(path, (CONFIG, MODEL))
     config = read_json(path / CONFIG)
     if config.get("format") != FORMAT:
         raise UsageError(f"{path / CONFIG}: format {config.get('format')!r} is not one this version reads ({FORMAT}).")
-    if not isinstance(config.get("decode"), dict) or not isinstance(config.get("model") or {}, dict):
-        raise SaccadeError(f"{path / CONFIG}: is not as a training writes it: model and decode must be sections.")
-    text = TextPair.load(path)
-    settings = parse(TranslatorConfig, config.get("model") or {}, f"{path / CONFIG}: model")
+    verify(path, (CONFIG, MODEL, *files_of(path)))
     tensors = read_tensors(path / MODEL)
-    _check_size(settings, text, tensors, path)
-    model = build_translator(settings, text.source.size, text.target.size)
+    settings, sizes = _checked(config, path)
+    _check_size(config["task"], settings, sizes, tensors, path)
+    model = build_model(config["task"], settings, sizes)
     restore_model(model, tensors, str(path / MODEL))
-    return Loaded(model.to(device).eval(), text, config, path, device)
+    return Loaded(model.to(device).eval(), config, path, device)
 
 
-def _check_size(settings: TranslatorConfig, text: TextPair, tensors: Mapping[str, Tensor], path: Path) -> None:
+def _checked(config: Mapping[str, Any], path: Path) -> tuple[Section, dict[str, int]]:
+    """The model's settings and the sizes of its vocabularies."""
+    tree, sizes = config.get("model") or {}, config.get("vocabulary")
+    counts = isinstance(sizes, dict) and all(isinstance(size, int) and size >= 0 for size in sizes.values())
+    if not isinstance(tree, dict) or not counts or not isinstance(sizes, dict):
+        raise SaccadeError(
+            f"{path / CONFIG}: is not as a training writes it: model must be a section, vocabulary sizes by name."
+        )
+    return settings_of(config.get("task"), tree, f"{path / CONFIG}: model"), sizes
+
+
+def _check_size(
+    task: str, settings: Section, sizes: Mapping[str, int], tensors: Mapping[str, Tensor], path: Path
+) -> None:
     """A model is built only where its weights are at hand: a few characters in a file must not fill the memory."""
     for name, value in flatten(plain(settings)).items():
         if name.endswith(".layers") and value > len(tensors):
@@ -376,8 +417,8 @@ def _check_size(settings: TranslatorConfig, text: TextPair, tensors: Mapping[str
             )
     try:
         with torch.device("meta"):  # shapes alone
-            shapes = build_translator(settings, text.source.size, text.target.size)
-    except (RuntimeError, TypeError, OverflowError) as error:  # sizes beyond what can be counted
+            shapes = build_model(task, settings, sizes)
+    except (RuntimeError, TypeError, OverflowError, KeyError) as error:  # sizes beyond what can be counted, or missing
         told = str(error).partition("\n")[0]
         raise SaccadeError(f"{path / CONFIG}: no such model can be built: {told}.") from None
     _check_fit(_kept(shapes), tensors, str(path / MODEL))

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from saccade.checkpoint import CONFIG, ENVIRONMENT, METRICS, MODEL, OPTIMIZER, RECIPE, STATE, RunFolder
-from saccade.data.store import STORE
+from saccade.checkpoint import CONFIG, ENVIRONMENT, METRICS, MODEL, OPTIMIZER, RECIPE, STATE, RunFolder, files_of
+from saccade.data.columns import STORE
 from saccade.disk import (
     ATTEMPTS,
     MANIFEST,
@@ -22,7 +22,6 @@ from saccade.disk import (
     verify_sealed,
 )
 from saccade.errors import SaccadeError
-from saccade.text.pair import SOURCE_FILE
 
 State = Literal["ok", "damaged", "missing"]
 
@@ -81,7 +80,7 @@ class _Look:
 
     def everything(self, folder: RunFolder) -> Iterator[CheckedFile]:
         if (self.run / CONFIG).exists() or (self.run / MANIFEST).exists():  # else the run was killed before it began
-            yield from self._manifest(self.run, (CONFIG, SOURCE_FILE), announced=MODEL)
+            yield from self._manifest(self.run, (CONFIG, *self._files()), announced=MODEL)
         if (self.run / RECIPE).exists():
             yield self._file(self.run / RECIPE, lambda: verify_sealed(self.run / RECIPE))
         if (self.run / ENVIRONMENT).exists():
@@ -93,6 +92,13 @@ class _Look:
                 yield from self._store(self.run / "data" / split)
         for step in folder.steps():
             yield from self._manifest(step, (MODEL, OPTIMIZER, STATE))
+
+    def _files(self) -> tuple[str, ...]:
+        """What config.json says belongs to the model; nothing, where it cannot be read: that is told by itself."""
+        try:
+            return files_of(self.run)
+        except SaccadeError:
+            return ()
 
     def _file(self, path: Path, check: Callable[[], None]) -> CheckedFile:
         name = str(path.relative_to(self.run))

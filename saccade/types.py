@@ -5,7 +5,7 @@ D width, E width of the memory, V vocabulary.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -100,6 +100,9 @@ class Tokens:
     layout: Layout
     parse: Parse | None = None
     """Of a source that was read with its dependency trees, for encoders that look at them."""
+    inside: "Tokens | None" = None
+    """What each token is made of, one row a token, in the order of the packed tokens: the characters or pieces of
+    words, the words of sentences."""
 
     @property
     def count(self) -> Tensor:
@@ -107,7 +110,9 @@ class Tokens:
         return self.layout.lengths_B.sum()
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Tokens":
-        return Tokens(change(self.ids), self.layout.map(change), None if self.parse is None else self.parse.map(change))
+        parse = None if self.parse is None else self.parse.map(change)
+        inside = None if self.inside is None else self.inside.map(change)
+        return Tokens(change(self.ids), self.layout.map(change), parse, inside)
 
     def to(self, device: torch.device) -> "Tokens":
         return self.map(lambda x: x.to(device, non_blocking=True))
@@ -132,7 +137,8 @@ class Tokens:
         slots_N = layout.slots_N
         assert slots_N is not None
         parse = None if self.parse is None else self.parse.map(lambda x: x.flatten()[slots_N])
-        return Tokens(self.ids.flatten()[slots_N], layout, parse)
+        inside = None if self.inside is None else self.inside.packed()
+        return Tokens(self.ids.flatten()[slots_N], layout, parse, inside)
 
     def rows(self, begin: int, end: int) -> "Tokens":
         """Some neighbouring sentences of packed tokens, as a batch of their own."""
@@ -140,23 +146,40 @@ class Tokens:
         first = int(self.layout.lengths_B[:begin].sum())
         mine = slice(first, first + int(lengths_B.sum()))
         parse = None if self.parse is None else self.parse.map(lambda x: x[mine])
-        return Tokens(self.ids[mine], Layout.padded(lengths_B).packed(), parse)
+        inside = None if self.inside is None else self.inside.rows(mine.start, mine.stop)
+        return Tokens(self.ids[mine], Layout.padded(lengths_B).packed(), parse, inside)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentence pairs. `source` and `target` end in END; the decoder's input is `target` shifted right behind START."""
+    """What is read, and what is to be said of it.
+
+    Sentence pairs: `source` and `target` end in END; the decoder's input is `target` shifted right behind START. Of
+    other tasks the target is the text that follows, tags, or a label; PAD stands where nothing is to be said.
+    """
 
     source: Tokens
     target: Tokens
     index: tuple[int, ...] = ()
     """Which rows of the data set these are."""
+    begins: bool = True
+    """False where rows go on from the batch before: streams of text, whose state is carried over."""
+    rate: float = 1.0
+    """What the learning rate is multiplied with for this batch."""
 
     def __len__(self) -> int:
         return len(self.source.layout.lengths_B)
 
+    @property
+    def tokens(self) -> int:
+        """Targets that count, PAD being none: what a loss is divided by. To be asked on the host."""
+        counted = self.target.ids != PAD
+        if not self.target.layout.is_packed:
+            counted &= torch.arange(counted.shape[1]) < self.target.layout.lengths_B[:, None]
+        return int(counted.sum())
+
     def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        return Batch(self.source.map(change), self.target.map(change), self.index)
+        return replace(self, source=self.source.map(change), target=self.target.map(change))
 
     def to(self, device: torch.device) -> "Batch":
         """To a GPU in one transfer from page-locked memory, so that nobody waits for it."""
@@ -188,11 +211,12 @@ class Batch:
         return self.map(next_view)
 
     def packed(self) -> "Batch":
-        return Batch(self.source.packed(), self.target.packed(), self.index)
+        return replace(self, source=self.source.packed(), target=self.target.packed())
 
     def rows(self, begin: int, end: int) -> "Batch":
         """Some neighbouring pairs of a packed batch."""
-        return Batch(self.source.rows(begin, end), self.target.rows(begin, end), self.index[begin:end])
+        source, target = self.source.rows(begin, end), self.target.rows(begin, end)
+        return replace(self, source=source, target=target, index=self.index[begin:end])
 
     @property
     def decoder_input(self) -> Tokens:

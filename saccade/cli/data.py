@@ -26,9 +26,13 @@ def check(
     from saccade.data.check import check as check_files
     from saccade.data.files import FilesData
     from saccade.recipe import load_recipe
+    from saccade.tasks.translate import TranslateRecipe
 
     loaded, base = load_recipe(recipe, ("data.trim=true",) if trim and _has_files(recipe) else ())
     data = loaded.data
+    if not isinstance(loaded, TranslateRecipe):
+        _tell(loaded.checked(base), as_json=as_json)
+        return
     if not isinstance(data, FilesData):
         facts = data.model_dump()
         say(to_json({"generated": facts, "usable": True}, indent=2) if as_json else _generated(facts))
@@ -42,6 +46,15 @@ def check(
                 say(line)
     if report.problems:
         raise UsageError("\n".join(report.problems))
+
+
+def _tell(found: dict[str, list[str]], *, as_json: bool) -> None:
+    if as_json:
+        say(to_json({"splits": found, "usable": True}, indent=2))
+        return
+    for split, lines in found.items():
+        for number, line in enumerate(lines):
+            say(f"  {line}" if number else f"{split}: {line}")
 
 
 def _has_files(recipe: str) -> bool:

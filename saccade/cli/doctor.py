@@ -114,9 +114,9 @@ class _Trial:
 
     def _recipe(self) -> "Recipe":
         from saccade import config
-        from saccade.recipe import Recipe
+        from saccade.recipe import parse_recipe
 
-        return config.parse(Recipe, config.parse_yaml(_RECIPE, "doctor"), "doctor")
+        return parse_recipe(config.parse_yaml(_RECIPE, "doctor"), "doctor")
 
     def translate(self) -> str:
         from saccade.api import load

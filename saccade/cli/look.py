@@ -23,8 +23,8 @@ class Summary:
     name: str
     path: str
     task: str
-    encoder: str
-    decoder: str
+    model: str
+    """Its parts in a few words."""
     update: int
     updates: int
     finished: bool
@@ -57,7 +57,7 @@ def list_runs(
         {
             "run": run.path,
             "task": run.task,
-            "model": run.encoder if run.encoder == run.decoder else f"{run.encoder} → {run.decoder}",
+            "model": run.model,
             "updates": f"{run.update:,}/{run.updates:,}",
             "best valid": _best(run),
             "state": "finished" if run.finished else "unfinished",
@@ -114,8 +114,7 @@ def _summary(path: Path) -> Summary:
         name=path.name,
         path=str(path),
         task=recipe["task"],
-        encoder=model["encoder"]["kind"],
-        decoder=_decoder(model["decoder"]),
+        model=_parts(model),
         update=max((note.get("update", 0) for note in notes), default=0),
         updates=train["updates"],
         finished=_finished(train, notes, stale=stale),
@@ -126,9 +125,13 @@ def _summary(path: Path) -> Summary:
     )
 
 
-def _decoder(decoder: dict[str, Any]) -> str:
-    attention = decoder.get("attention")
-    return f"{decoder['kind']} + {attention['score']}" if attention else str(decoder["kind"])
+def _parts(model: dict[str, Any]) -> str:
+    """`gru → gru + general`: what reads, then what writes; once where both are the same."""
+    kinds = []
+    for side in (model[name] for name in ("encoder", "decoder") if isinstance(model.get(name), dict)):
+        attention = side.get("attention")
+        kinds.append(f"{side['kind']} + {attention['score']}" if attention else str(side["kind"]))
+    return " → ".join(dict.fromkeys(kinds))
 
 
 def _finished(train: dict[str, Any], notes: list[dict[str, Any]], *, stale: int) -> bool:
@@ -187,12 +190,12 @@ def _tell_run(run: Path, about: dict[str, Any]) -> None:
 
     one = summary(run)
     state = "finished" if one.finished else "unfinished"
-    say(f"{run}: {one.task}, {one.encoder} → {one.decoder}, {state} at update {one.update:,} of {one.updates:,}")
+    say(f"{run}: {one.task}, {one.model}, {state} at update {one.update:,} of {one.updates:,}")
     if one.best_update is not None:
         say("best valid: " + ", ".join(metric(k, v) for k, v in one.best.items()) + f" at update {one.best_update:,}")
     for split, counts in about["data"].items():
-        say(f"{split}: {counts['pairs']:,} pairs, {counts['source_tokens']:,} source and "
-            f"{counts['target_tokens']:,} target tokens")  # fmt: skip
+        tokens = " and ".join(f"{size:,} {column}" for column, size in counts["tokens"].items())
+        say(f"{split}: {counts['rows']:,} {counts['unit']}, {tokens} tokens")
     say("\nsettings")
     for line in _lines(config.flatten(about["recipe"])):
         say(f"  {line}")
@@ -240,13 +243,12 @@ def _product(shape: list[int]) -> int:
 
 
 def _stores(run: Path) -> dict[str, Any]:
-    from saccade.data.store import Store
+    from saccade.data.columns import Columns
 
     found = {}
     for split in ("train", "valid"):
         if (run / "data" / split / "store.json").is_file():
-            store = Store.open(run / "data" / split)
-            source, target = store.lengths.sum(axis=0, dtype=int).tolist()
-            counts = {"pairs": len(store), "source_tokens": source, "target_tokens": target}
-            found[split] = counts | {"read": store.counts.to_dict()}
+            facts = Columns.open(run / "data" / split).facts
+            known = {"rows": facts["rows"], "unit": facts["unit"], "tokens": facts["tokens"]}
+            found[split] = known | {"read": facts["counts"]}
     return found

@@ -1,34 +1,29 @@
 """`train --dry-run`: the resolved recipe, how large the model would be and what would be written; nothing is."""
 
-from itertools import islice
+from collections.abc import Mapping
 from pathlib import Path
 
 from saccade import config
 from saccade.cli.streams import say, tell
 from saccade.cli.words import amount, megabytes
-from saccade.data.files import Counts, Pair
-from saccade.data.splits import Split, has_split, split_pairs
 from saccade.recipe import Recipe
-from saccade.text import ByteText, CharText, train_tokenizers
+from saccade.text import CharText
 
-SAMPLE = 2000
-"""Pairs that a vocabulary is estimated from."""
 _FLOAT = 4
 
 
 def tell_plan(recipe: Recipe, base: Path, out: Path, *, resume: bool, overwrite: bool) -> None:
-    for split, pair in first_pairs(recipe, base).items():
-        shown = "holds no pair" if pair is None else f"begins {pair.source[:40]!r} → {pair.target[:40]!r}"
-        tell(f"data: {split} {shown}")
+    for split, begins in recipe.beginnings(base):
+        tell(f"data: {split} {begins}")
     say(config.to_yaml(config.plain(recipe)).rstrip("\n"))
-    source, target, known = vocabularies(recipe, base)
-    count = parameters(recipe, source, target)
+    sizes, known = recipe.vocabularies(base)
+    count = parameters(recipe, sizes)
     about = "" if known else "about "
-    words = f"{about}{source:,} tokens" if source == target else f"{about}{source:,} and {target:,} tokens"
+    words = " and ".join(f"{about}{size:,}" for size in dict.fromkeys(sizes.values()))
     why = (
         "" if known else f" (an estimate: the vocabulary is learnt from all of the data and may hold {_fewer(recipe)})"
     )
-    tell(f"model: {about}{count:,} parameters ({amount(count)}) with {words}{why}")
+    tell(f"model: {about}{count:,} parameters ({amount(count)}) with {words} tokens{why}")
     state = optimizer_floats(recipe) * count * _FLOAT
     tell(
         f"memory: {megabytes(count * _FLOAT)} weights + {megabytes(count * _FLOAT)} gradients + {megabytes(state)} "
@@ -41,31 +36,14 @@ def _fewer(recipe: Recipe) -> str:
     return "more" if isinstance(recipe.text, CharText) else "fewer"
 
 
-def first_pairs(recipe: Recipe, base: Path) -> dict[Split, Pair | None]:
-    """The beginning of every split, so that a file that cannot be read is told before anything is done."""
-    splits: tuple[Split, ...] = ("train", "valid", "test")
-    there = [split for split in splits if has_split(recipe.data, split)]
-    return {split: next(split_pairs(recipe.data, split, base=base, counts=Counts()), None) for split in there}
-
-
-def vocabularies(recipe: Recipe, base: Path) -> tuple[int, int, bool]:
-    """Sizes of the two vocabularies, and whether they are known for sure."""
-    text = recipe.text
-    if isinstance(text, (CharText, ByteText)):
-        pairs = list(islice(split_pairs(recipe.data, "train", base=base, counts=Counts()), SAMPLE))
-        learnt = train_tokenizers(text, [p.source for p in pairs], [p.target for p in pairs], recipe.seed)
-        return learnt.source.size, learnt.target.size, isinstance(text, ByteText)
-    return text.size, text.size, False
-
-
-def parameters(recipe: Recipe, source: int, target: int) -> int:
+def parameters(recipe: Recipe, sizes: Mapping[str, int]) -> int:
     """Counted on a model without storage."""
     import torch
 
-    from saccade.models.build import build_translator
+    from saccade.models.build import build_model
 
     with torch.device("meta"):
-        model = build_translator(recipe.model, source, target)
+        model = build_model(recipe.task, recipe.model, sizes)
     return sum(parameter.numel() for parameter in model.parameters())
 
 

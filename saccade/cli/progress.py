@@ -156,10 +156,9 @@ class _Block(_Quiet):
 
 
 def opening(event: "Prepared") -> list[str]:
-    source, target = event.vocabularies
-    words = f"{source:,} tokens" if source == target else f"{source:,} source and {target:,} target tokens"
+    words = ", ".join(f"{size:,} {what}" for what, size in event.vocabularies.items())
     begun = f", goes on at update {event.done:,}" if event.done else ""
-    whole = f"{event.pairs:,} pairs, {words}, {amount(event.parameters)} parameters, on {event.device}{begun}"
+    whole = f"{event.examples:,} {event.unit}, {words}, {amount(event.parameters)} parameters, on {event.device}{begun}"
     return [*event.remarks, whole]
 
 

@@ -91,6 +91,7 @@ def settings(
     section = ""
     for row in found:
         owner = row["setting"].rpartition(".")[0] + (f" with kind: {row['kind']}" if row["kind"] else "")
+        owner += f" of task: {', '.join(row['tasks'])}" if row["tasks"] else ""
         if owner != section:
             say(f"{'' if not section else chr(10)}{owner or 'recipe'}")
             section = owner
@@ -119,10 +120,23 @@ def _default(row: dict[str, Any]) -> str:
 
 
 def rows_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """The settings in a JSON schema, one row each; those of a section that comes in kinds once for every kind."""
-    rows: list[dict[str, Any]] = []
-    _walk(schema, schema["$defs"], "", "", rows)
-    return rows
+    """The settings in a JSON schema, one row each; those of a section that comes in kinds once for every kind.
+
+    A setting that is the same for several tasks is one row; `tasks` are those that have it, none where all do.
+    """
+    found: dict[str, tuple[dict[str, Any], list[str]]] = {}
+    recipes = _options(schema, schema["$defs"])
+    for recipe in recipes:
+        rows: list[dict[str, Any]] = []
+        _walk(recipe, schema["$defs"], "", "", rows)
+        for row in rows:
+            found.setdefault(json.dumps(row), (row, []))[1].append(recipe["properties"]["task"]["const"])
+    every = sorted(found.values(), key=lambda each: list(_PARTS).index(each[0]["setting"].partition(".")[0]))
+    return [row | {"tasks": [] if len(tasks) == len(recipes) else tasks} for row, tasks in every]
+
+
+_PARTS = ("preset", "task", "seed", "init_from", "data", "text", "model", "train", "decode")
+"""The order of a recipe."""
 
 
 def _walk(section: dict[str, Any], defs: dict[str, Any], path: str, kind: str, rows: list[dict[str, Any]]) -> None:

@@ -8,9 +8,9 @@ import sys
 
 
 def schema_of_recipes() -> str:
-    from saccade.recipe import Recipe
+    from saccade.recipe import schema
 
-    return json.dumps(Recipe.model_json_schema(), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """`evaluate` and `score`: a run's outputs in numbers, and how probable it finds the outputs of others."""
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -25,7 +26,7 @@ def evaluate(
         Path | None,
         typer.Argument(
             metavar="SOURCE",
-            help="A file of sources; - is stdin. Default: the recipe's own data.",
+            help="Data to score: a file of sources, or one as the recipe's own. Default: the recipe's own data.",
             show_default=False,
         ),
     ] = None,
@@ -38,7 +39,10 @@ def evaluate(
     base: Annotated[
         Path | None, typer.Option(help="The folder that relative paths in the recipe are seen from. Default: this one.")
     ] = None,
-    metrics: Annotated[str, typer.Option(help="Comma-separated: bleu, chrf, exact_match.")] = ",".join(METRICS),
+    metrics: Annotated[
+        str | None,
+        typer.Option(help="Comma-separated, as bleu,chrf. Default: all of the run's task.", show_default=False),
+    ] = None,
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     max_length: MaxLength = None,
@@ -53,16 +57,24 @@ def evaluate(
     out: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs to this file, too.")] = None,
     device: Device = "auto",
 ) -> None:
-    """Translate test data and score the outputs.
+    """Score a run on test data.
 
-    Each score comes with its 95 % confidence interval and the sacrebleu signature.
+    Translations are made and scored against REFERENCE; each score comes with its 95 % confidence interval and, where
+    it has one, the sacrebleu signature. Runs of other tasks take files as their recipe has them.
     """
-    names = _metric_names(metrics)
+    if (source is not None) and split is not None:
+        raise UsageError("--split chooses among the recipe's own data; leave it out where files are given.")
+    if task_of(run) != "translate":
+        files = [file for file in (source, reference) if file is not None]
+        asked = {"--beam": beam, "--length-penalty": length_penalty, "--max-length": max_length, "--output": out}
+        _refuse(run, {name: value for name, value in asked.items() if value is not None})
+        scores, about = _scores_of_files(run, files, split or "test", base, device)
+        _tell_scores(scores, format_, about, metrics, fail_under or ())
+        return
+    names = _metric_names(metrics or ",".join(METRICS))
     gates = [_gate(text, names) for text in fail_under or ()]
     if (source is None) != (reference is None):
         raise UsageError("SOURCE and REFERENCE belong together: give both files, or none to score the recipe's data.")
-    if source is not None and split is not None:
-        raise UsageError("--split chooses among the recipe's own data; leave it out where files are given.")
     from saccade.api import load
     from saccade.checkpoint import recorded_base
 
@@ -83,10 +95,63 @@ def evaluate(
     cut = sum(each.cut for each in found.translations)
     if cut:
         tell(f"{count(cut, 'line')} longer than {model.engine.max_source:,} tokens: the rest of each was not read.")
+    _check_gates(scores, gates)
+
+
+def _check_gates(scores: "Mapping[str, Score]", gates: "Sequence[tuple[str, float]]") -> None:
     missed = [f"{name} is {scores[name].value:.2f}, less than {least:g}" for name, least in gates if not
               scores[name].value >= least]  # fmt: skip
     if missed:
         raise GateFailed(f"--fail-under: {'; '.join(missed)}.")
+
+
+def task_of(run: Path) -> str:
+    """What a run was trained for, told before torch is imported."""
+    from saccade import config
+
+    if not (run / "train.yaml").is_file():
+        return "translate"  # whoever loads it tells what is wrong with it
+    return str(config.read(run / "train.yaml").get("task", "translate"))
+
+
+def _refuse(run: Path, asked: dict[str, Any]) -> None:
+    if asked:
+        raise UsageError(f"{', '.join(asked)}: {run} is a run of the task {task_of(run)}, which has no use for it.")
+
+
+def _scores_of_files(
+    run: Path, files: list[Path], split: SplitName, base: Path | None, device: str
+) -> "tuple[dict[str, Score], dict[str, Any]]":
+    """Of any task but translation: by its own recipe."""
+    from saccade import checkpoint
+    from saccade.device import pick_device
+    from saccade.recipe import load_recipe
+
+    loaded = checkpoint.load(run, pick_device(device))
+    recipe = load_recipe(str(run / checkpoint.RECIPE))[0]
+    scores = recipe.scores(loaded, files, split, base or checkpoint.recorded_base(run))
+    return scores, {"run": str(run), "data": " ".join(map(str, files)) or split}
+
+
+def _tell_scores(
+    scores: "dict[str, Score]", format_: str, about: dict[str, Any], metrics: str | None, fail_under: Sequence[str]
+) -> None:
+    names = [name.strip() for name in metrics.split(",")] if metrics else list(scores)
+    wrong = [name for name in names if name not in scores]
+    if wrong:
+        raise UsageError(f"--metrics is {metrics!r}; it must be a list out of {', '.join(scores)}.")
+    gates = []
+    for text in fail_under:
+        name, _, value = text.partition("=")
+        try:
+            gates.append((name, float(value)))
+        except ValueError:
+            name = ""
+        if name not in names:
+            raise UsageError(f"--fail-under {text}: write it as metric=value, with one of {', '.join(names)}.")
+    shown = {name: scores[name] for name in names}
+    say(_shown(shown, format_, about))
+    _check_gates(shown, gates)
 
 
 def _metric_names(text: str) -> "list[MetricName]":
@@ -124,9 +189,11 @@ def _own_data(run: Path, split: SplitName, base: Path) -> tuple[Lines, Lines]:
     from saccade.data.parses import line_of
     from saccade.data.splits import has_split, split_pairs
     from saccade.recipe import load_recipe
+    from saccade.tasks.translate import TranslateRecipe
 
     RunFolder.open(run)
     recipe = load_recipe(str(run / RECIPE))[0]
+    assert isinstance(recipe, TranslateRecipe)
     data = recipe.data
     if not has_split(data, split):
         raise UsageError(
@@ -159,7 +226,7 @@ def _check_there(data: Any, split: SplitName, base: Path) -> None:
             )
 
 
-def _shown(scores: "dict[MetricName, Score]", format_: str, about: dict[str, Any]) -> str:
+def _shown(scores: "Mapping[Any, Score]", format_: str, about: dict[str, Any]) -> str:
     from saccade.metrics.score import digits
     from saccade.view import table
 

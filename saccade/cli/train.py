@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from saccade.train.events import Finished, Profiled
 
 RESOLVED = "train.yaml"
-_SHORT = 48
 
 
 @dataclass(frozen=True)
@@ -104,11 +103,11 @@ def _order(name: str | None, settings: tuple[str, ...], out: Path | None, *, res
 def _check_before(order: Order, *, overwrite: bool) -> None:
     """What can be told at once, before all of the data are read."""
     from saccade.checkpoint import is_run
-    from saccade.cli.plan import first_pairs
 
     if overwrite and order.out.is_dir() and any(order.out.iterdir()) and not is_run(order.out):
         raise UsageError(f"{order.out}: is not empty and is no run folder; --overwrite replaces runs alone.")
-    first_pairs(order.recipe, order.base)
+    for _ in order.recipe.beginnings(order.base):
+        pass
 
 
 def _run(order: Order, *, resume: bool, overwrite: bool, device: str, quiet: bool, profile: bool) -> None:
@@ -165,7 +164,7 @@ def profile_lines(found: "Profiled") -> list[str]:
     return [
         f"{'part':<10}{'an update':>13}{'share':>7}",
         *rows,
-        f"{speed:,.0f} target tokens/s · {found.flops_per_token / 1e6:,.1f} MFLOP a token · "
+        f"{speed:,.0f} tokens/s · {found.flops_per_token / 1e6:,.1f} MFLOP a token · "
         f"{found.utilisation:.0%} of the {found.peak / 1e9:,.0f} GFLOP/s of a large matrix product here",
     ]
 
@@ -186,27 +185,15 @@ def _tell_result(order: Order, finished: "Finished", parameters: int) -> None:
     if finished.reason == "interrupted":
         say(f"next: saccade train {folder} --resume")
     else:
-        say(f"next: saccade translate {folder} {shlex.quote(_example(finished.path))}")
+        say(f"next: {shlex.join(order.recipe.next_command(finished.path))}")
 
 
 def _best(order: Order, finished: "Finished") -> str:
     chosen_by = order.recipe.train.metric
     if not finished.best:
         return f"no validation yet at update {finished.update}"
-    beside = "perplexity" if chosen_by == "loss" else "loss"
+    beside = next((name for name in finished.best if name != chosen_by), chosen_by)
     shown = f"best valid {metric(chosen_by, finished.best[chosen_by])} ({metric(beside, finished.best[beside])})"
     if finished.averaged:
         return f"{shown}, mean of the last {finished.averaged} checkpoints"
     return f"{shown} at update {finished.best_update}"
-
-
-def _example(run: Path) -> str:
-    """A short source of the validation data."""
-    from saccade.data.store import Store
-
-    store = Store.open(run / "data" / "valid")
-    if store.parses is not None:
-        return "text<TAB>heads"
-    sources = [store.text(i)[0] for i in range(min(len(store), 50))]
-    short = [source for source in sources if len(source) <= _SHORT and source.isprintable()] or ["…"]
-    return next((source for source in short if " " in source), short[0])

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from saccade.data.columns import Ids, Ragged
 from saccade.data.parses import WordsOf, on_tokens
-from saccade.data.store import Ids, Ragged, Store
+from saccade.data.store import Store
 from saccade.errors import UsageError
 from saccade.types import END, Batch, Layout, Parse, Tokens
 

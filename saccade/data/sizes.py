@@ -3,7 +3,7 @@
 What fills them are sentences of PAD, which no loss counts and no other sentence sees.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -22,6 +22,16 @@ class Size:
     target_tokens: int
     source_longest: int
     target_longest: int
+    inside: tuple[int, int] = (0, 0)
+    """How many tokens those of the source are made of, and how many the longest."""
+
+
+def size_of(batch: Batch) -> Size:
+    """The size that a packed batch has, without filling it up."""
+    source, target = batch.source, batch.target
+    inside = (0, 0) if source.inside is None else (len(source.inside.ids), source.inside.layout.longest)
+    longest = (source.layout.longest, target.layout.longest)
+    return Size(len(batch), len(source.ids), len(target.ids), *longest, inside)
 
 
 def size_for(batch: Batch, *, tight: bool) -> Size:
@@ -37,15 +47,15 @@ def size_for(batch: Batch, *, tight: bool) -> Size:
         longest = [_tile(max(longest))] * 2
     spare = [-(-(wanted - len(side.ids)) // most) for wanted, side, most in zip(tokens, sides, longest, strict=True)]
     rows = _up(len(batch) + max(spare), parts=32 if tight else 2, least=4)
-    return Size(rows, *tokens, *longest)
+    return Size(rows, tokens[0], tokens[1], longest[0], longest[1])
 
 
 def filled(batch: Batch, size: Size) -> Batch:
     """The same pairs, and behind them sentences of PAD up to the size."""
-    return Batch(
-        _filled(batch.source, size.rows, size.source_tokens, size.source_longest),
-        _filled(batch.target, size.rows, size.target_tokens, size.target_longest),
-        batch.index,
+    return replace(
+        batch,
+        source=_filled(batch.source, size.rows, size.source_tokens, size.source_longest),
+        target=_filled(batch.target, size.rows, size.target_tokens, size.target_longest),
     )
 
 

@@ -1,5 +1,9 @@
 """Config → model. The one place that asks which architecture it has."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from saccade.config import Section, parse
 from saccade.errors import UsageError
 from saccade.models.causal_transformer import CausalTransformer
 from saccade.models.encoders import EncoderConfig, RecurrentEncoder, RecurrentEncoderConfig
@@ -7,6 +11,7 @@ from saccade.models.language_model import LanguageModel, LanguageModelConfig, Wr
 from saccade.models.recurrent_decoder import RecurrentDecoder, RecurrentDecoderConfig
 from saccade.models.recurrent_writer import RecurrentWriter, RecurrentWriterConfig
 from saccade.models.tagger import CnnCharacters, CrfOutput, LstmCharacters, Tagger, TaggerConfig, TaggerSizes
+from saccade.models.trainable import Trainable
 from saccade.models.transformer_config import TransformerConfig
 from saccade.models.transformer_decoder import TransformerDecoder
 from saccade.models.transformer_encoder import TransformerEncoder
@@ -87,3 +92,25 @@ def build_tagger(config: TaggerConfig, sizes: TaggerSizes, allowed: Allowed | No
         held = config.output.constrain != "none"
         crf = Crf(sizes.tags, allowed if held else None, constrained=config.output.constrain == "all")
     return Tagger(encoder, characters, crf, sizes, config.pieces)
+
+
+def settings_of(task: object, tree: Mapping[str, Any], origin: str) -> Section:
+    """The `model` section of a task's recipe."""
+    match task:
+        case "translate":
+            return parse(TranslatorConfig, tree, origin)
+        case "language-model":
+            return parse(LanguageModelConfig, tree, origin)
+        case _:
+            raise UsageError(f"{origin}: its task is {task!r}, which this version does not know.")
+
+
+def build_model(task: str, settings: Section, sizes: Mapping[str, int]) -> Trainable:
+    """The model of a run, from what its config.json says; `sizes` of its vocabularies by name."""
+    match settings:
+        case TranslatorConfig():
+            return build_translator(settings, sizes["source"], sizes["target"])
+        case LanguageModelConfig():
+            return build_language_model(settings, sizes["text"])
+        case _:
+            raise UsageError(f"no model of the task {task!r} is made of {type(settings).__name__}.")

@@ -3,8 +3,7 @@
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from saccade.models.translator import Translator
-from saccade.nn.watch import Watch
+from saccade.models.trainable import Trainable
 from saccade.types import Batch
 
 TRAINING = 3
@@ -12,8 +11,8 @@ TRAINING = 3
 
 
 @torch.no_grad()
-def training_flops(model: Translator, batch: Batch) -> int:
+def training_flops(model: Trainable, batch: Batch) -> int:
     """Matrix products of the readable path, where none hides in a fused kernel; elementwise work is not counted."""
     with FlopCounterMode(display=False) as counter:
-        model(batch, Watch())
+        model.readable(batch)
     return TRAINING * int(counter.get_total_flops())

@@ -11,10 +11,12 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from saccade.config import Section
+from saccade.errors import SaccadeError
 from saccade.loss import Loss, output_loss
 from saccade.models.causal_transformer import CausalTransformer
 from saccade.models.reading import Carried
 from saccade.models.recurrent_writer import RecurrentWriter, RecurrentWriterConfig
+from saccade.models.trainable import Trainable
 from saccade.models.transformer_config import TransformerConfig
 from saccade.models.window_decoder import WindowConfig, WindowDecoder
 from saccade.nn.masks import valid_BT
@@ -43,12 +45,50 @@ class LanguageModelConfig(Section):
         return self
 
 
-class LanguageModel(nn.Module):
+class LanguageModel(Trainable):
     def __init__(self, decoder: Writer, tie: Literal["none", "output"]) -> None:
         super().__init__()
         self.decoder = decoder
+        self._streams: dict[str, str] = {}
+        """What is carried on in training → the buffer that holds it."""
         if tie == "output":
             decoder.output.weight = decoder.embed.table.weight
+
+    # ---- streams: training goes on from where the last batch ended
+
+    def stream(self, rows: int) -> None:
+        """From now on `loss` reads so many texts side by side, each batch going on where the one before it ended.
+
+        What is carried on are buffers, not part of the model: where graphs are captured, they read and write it there.
+        """
+        for number, (name, value) in enumerate(self.begin(rows).items()):
+            self._streams[name] = f"carried_{number}"
+            self.register_buffer(self._streams[name], value, persistent=False)
+
+    @property
+    def carries(self) -> bool:  # type: ignore[override]
+        return bool(self._streams)
+
+    @property
+    def fills(self) -> bool:  # type: ignore[override]
+        return not self._streams
+
+    def carried(self) -> Carried:
+        return {name: self.get_buffer(buffer) for name, buffer in self._streams.items()}
+
+    def carry(self, saved: dict[str, Tensor]) -> None:
+        own = self.carried()
+        if {name: value.shape for name, value in saved.items()} != {name: value.shape for name, value in own.items()}:
+            raise SaccadeError(
+                "the state that was carried on does not fit the model or the number of streams. "
+                "Resume with the recipe it was trained with, or begin anew."
+            )
+        for name, value in own.items():
+            value.copy_(saved[name])
+
+    def at_batch(self, batch: Batch) -> None:
+        if self._streams and batch.begins:
+            self.carry(self.begin(len(batch)))
 
     # ---- texts
 
@@ -57,8 +97,14 @@ class LanguageModel(nn.Module):
         return self.decoder.begin(rows)
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
-        """What training minimises, each row being a text from its beginning."""
-        return self.loss_from(batch, self.begin(len(batch)), smoothing)[0]
+        """What training minimises, each row being a text from its beginning; or the next stretch of its stream."""
+        if not self._streams:
+            return self.loss_from(batch, self.begin(len(batch)), smoothing)[0]
+        before = {name: value.clone() for name, value in self.carried().items()}  # which is written to below
+        loss, after = self.loss_from(batch, before, smoothing)
+        for name, value in self.carried().items():
+            value.copy_(_numbers(after[name]))
+        return loss
 
     def loss_from(self, batch: Batch, carried: Carried, smoothing: float = 0.0) -> tuple[Loss, Carried]:
         """The same, each row going on from what was carried; and what is carried on from here, without a gradient.
@@ -92,30 +138,20 @@ class LanguageModel(nn.Module):
     def prefill(self, prefix_NT: Tensor, state: State) -> tuple[Tensor, State]:
         return self.decoder.prefill(prefix_NT, state)
 
-    # ---- what training asks of every model
-
-    def at_update(self, update: int) -> None:
-        """Nothing of it changes as training goes on."""
-
     @property
     def output(self) -> nn.Linear:
         return self.decoder.output
-
-    @property
-    def computes_padding(self) -> bool:
-        """Whether some part of it fills texts up to the longest, so that its cost goes by rows × longest."""
-        return self.decoder.computes_padding
-
-    @property
-    def mixes_sentences(self) -> bool:
-        """Whether a text's numbers depend, in training, on the others of its batch."""
-        return self.decoder.mixes_sentences
 
 
 def _counted(target: Tokens) -> Tensor:
     """Tokens that the loss counts: PAD stands behind a text's end, and where a token is context alone."""
     counted = target.ids != PAD
     return (counted if target.layout.is_packed else counted & valid_BT(target.layout)).sum()
+
+
+def _numbers(value: Tensor) -> Tensor:
+    """What is no finite number becomes 0: an update that has to be skipped must not spoil all that follow."""
+    return value.nan_to_num(0.0, 0.0, 0.0) if value.is_floating_point() else value
 
 
 def _kept(value: Tensor, before: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ Shapes: B sentences, T target tokens, V vocabulary.
 from dataclasses import replace
 from typing import Annotated, Literal
 
-import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
@@ -14,10 +13,10 @@ from saccade.config import Section
 from saccade.loss import Loss
 from saccade.models.encoders import EncoderConfig, RecurrentEncoder
 from saccade.models.recurrent_decoder import RecurrentDecoder, RecurrentDecoderConfig
+from saccade.models.trainable import Trainable
 from saccade.models.transformer_config import TransformerConfig
 from saccade.models.transformer_decoder import TransformerDecoder
 from saccade.models.transformer_encoder import TransformerEncoder
-from saccade.nn.kernels import Twinned
 from saccade.nn.watch import Watch
 from saccade.types import Batch, Encoded, State, Tokens
 
@@ -60,8 +59,10 @@ class TranslatorConfig(Section):
             )
 
 
-class Translator(nn.Module):
+class Translator(Trainable):
     """A batch of pairs → logits of the target; or, step by step, whatever `decode/` asks for."""
+
+    fills = True
 
     def __init__(
         self,
@@ -84,12 +85,14 @@ class Translator(nn.Module):
         return replace(encoded, source=source)
 
     def at_update(self, update: int) -> None:
-        """Told before the gradient of each update, counted from 1, for what changes as training goes on."""
         self.decoder.at_update(update)
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
         """What training minimises: that of the target, and what mechanisms of the model ask for beside it."""
         return self.decoder.loss(batch.decoder_input, self.encode(batch.source), batch.target, smoothing)
+
+    def readable(self, batch: Batch) -> None:
+        self(batch, Watch())
 
     def features(self, batch: Batch) -> Tensor:
         """What `output` scores for every target token: (…, D), laid out as the target."""
@@ -100,30 +103,7 @@ class Translator(nn.Module):
         return self.decoder.output
 
     @property
-    def computes_padding(self) -> bool:
-        """Whether some part of it fills sentences up to the longest, so that its cost goes by rows × longest."""
-        return self.encoder.computes_padding or self.decoder.computes_padding
-
-    @property
-    def mixes_sentences(self) -> bool:
-        """Whether a sentence's numbers depend, in training, on the others of its batch."""
-        return self.encoder.mixes_sentences or self.decoder.mixes_sentences
-
-    def without_twin(self, device: torch.device) -> list[str]:
-        """What of it no fast kernel for this device takes, in words, a part at a time: each answers for itself."""
-        sides = {"encoder": self.encoder, "decoder": self.decoder}
-        told = (
-            f"{side}: {what}"
-            for side, whole in sides.items()
-            for part in whole.modules()
-            if isinstance(part, Twinned)
-            for what in part.without_twin(device)
-        )
-        return list(dict.fromkeys(told))
-
-    @property
-    def reads_parse(self) -> bool:
-        """Whether a source has to come with its dependency trees."""
+    def reads_parse(self) -> bool:  # type: ignore[override]
         return self.encoder.reads_parse
 
     def forward(self, batch: Batch, watch: Watch | None = None) -> Tensor:

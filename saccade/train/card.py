@@ -5,11 +5,18 @@ from typing import Any
 from saccade.config import to_yaml
 from saccade.train.events import Finished, Prepared
 
+_HUB = {"translate": "translation"}
+"""Task → what model hubs call it, where that is another name."""
+_USE = {"translate": "saccade translate RUN < input.txt > output.txt"}
+"""Task → the command that a model of it is for."""
+
 
 def card(recipe: dict[str, Any], prepared: Prepared, finished: Finished) -> str:
     """Markdown with the front matter that model hubs read."""
-    front = {"library_name": "saccade", "pipeline_tag": "translation", "tags": ["sequence-to-sequence"]}
-    sides = [f"{recipe['model'][side]['kind']} {side}" for side in ("encoder", "decoder")]
+    task = recipe["task"]
+    front = {"library_name": "saccade", "pipeline_tag": _HUB.get(task, task), "tags": [task]}
+    sides = [f"{recipe['model'][side]['kind']} {side}" for side in ("encoder", "decoder") if side in recipe["model"]]
+    sizes = ", ".join(f"{size:,} {what}" for what, size in prepared.vocabularies.items())
     scores = ", ".join(f"{name} {value:.4g}" for name, value in finished.best.items())
     made = f"mean of {finished.averaged} checkpoints" if finished.averaged else f"update {finished.best_update:,}"
     chosen = (
@@ -23,23 +30,22 @@ def card(recipe: dict[str, Any], prepared: Prepared, finished: Finished) -> str:
 {to_yaml(front)}---
 # {finished.path.name}
 
-{sides[0]} → {sides[1]}, {prepared.parameters:,} parameters, text as {recipe["text"]["kind"]} tokens
-({prepared.vocabularies[0]:,} source, {prepared.vocabularies[1]:,} target).
+{" → ".join(sides)}, {prepared.parameters:,} parameters, text as {recipe["text"]["kind"]} tokens ({sizes}).
 
 ## Data
 
-Trained on {prepared.pairs:,} pairs ({recipe["data"]["kind"]}).
+Trained on {prepared.examples:,} {prepared.unit} ({recipe["data"]["kind"]}).
 
 {remarks}
 ## Training
 
-{finished.update:,} updates, {finished.tokens:,} target tokens, {finished.seconds:.0f} seconds on {prepared.device},
+{finished.update:,} updates, {finished.tokens:,} tokens, {finished.seconds:.0f} seconds on {prepared.device},
 seed {recipe["seed"]}. {chosen}
 The whole recipe is train.yaml, the log metrics.jsonl.
 
 ## Use
 
-    saccade translate {finished.path.name} < input.txt > output.txt
+    {_USE.get(task, "saccade info RUN").replace("RUN", finished.path.name)}
 
 ## Limits
 

@@ -13,9 +13,12 @@ StopReason = Literal["updates", "minutes", "patience", "interrupted", "not finit
 class Prepared:
     """The data are tokens and the model stands; training begins or goes on."""
 
-    pairs: int
+    examples: int
+    unit: str
+    """What the examples are, as in `pairs`."""
     parameters: int
-    vocabularies: tuple[int, int]
+    vocabularies: dict[str, int]
+    """How many tokens or labels there are, by what they are for; each vocabulary once."""
     updates: int
     done: int
     """Updates already made, where a run is resumed."""
@@ -36,6 +39,8 @@ class Updated:
     rate: float
     not_finite: Tensor
     """Whether the update was skipped because its loss or gradient was not finite."""
+    worked: int = 0
+    """Tokens that speed is told in; `tokens` are those that the loss counts."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Logged:
     gradient_norm: float
     rate: float
     tokens_per_second: float
-    """Target tokens, padding not counted."""
+    """Padding not counted: target tokens of pairs, tokens of texts, words of sentences."""
     seconds: float
     skipped: int = 0
     """How many of the updates were skipped; they are not part of the means, which are NaN where all were."""
@@ -90,7 +95,7 @@ class Profiled:
 
     updates: int
     tokens: int
-    """Target tokens, padding not counted."""
+    """Padding not counted: target tokens of pairs, tokens of texts, words of sentences."""
     seconds: float
     parts: dict[str, float]
     """Seconds by part: data, forward, backward, optimizer, waiting."""

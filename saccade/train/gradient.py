@@ -9,17 +9,23 @@ from torch import Tensor
 
 from saccade.errors import SaccadeError
 from saccade.loss import Loss
-from saccade.models.translator import Translator
+from saccade.models.trainable import Trainable
 from saccade.train.graphs import Graphs
 from saccade.train.numerics import autocast, seed_everything
 from saccade.train.profile import Profile
 from saccade.train.settings import Precision
-from saccade.types import Batch
+from saccade.types import Batch, Tokens
 
 
 def cost(batch: Batch) -> int:
     """Rows × longest side: what a batch takes of memory goes by it, packed or padded."""
-    return len(batch) * max(batch.source.layout.longest, batch.target.layout.longest)
+    return len(batch) * max(_widest(batch.source), batch.target.layout.longest)
+
+
+def _widest(side: Tokens) -> int:
+    """Tokens of the longest row; of rows whose tokens are made of others, no fewer than its share of those."""
+    inside = 0 if side.inside is None else -(-len(side.inside.ids) // max(1, len(side.layout.lengths_B)))
+    return max(side.layout.longest, inside)
 
 
 def pieces(batch: Batch, fits: int | None) -> Iterator[Batch]:
@@ -40,7 +46,7 @@ def pieces(batch: Batch, fits: int | None) -> Iterator[Batch]:
 
 @dataclass
 class Gradient:
-    model: Translator
+    model: Trainable
     device: torch.device
     precision: Precision
     smoothing: float
@@ -59,7 +65,9 @@ class Gradient:
         if self.device.type == "cuda" and not self.model.mixes_sentences:
             trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
             tight = self.model.computes_padding
-            self._graphs = Graphs(self._forward, trained, self.device, tight=tight, captures=self.captures)
+            self._graphs = Graphs(
+                self._forward, trained, self.device, tight=tight, fills=self.model.fills, captures=self.captures
+            )
 
     def clear(self) -> None:
         """Begin a new sum."""
@@ -124,16 +132,18 @@ class Gradient:
             torch.cuda.empty_cache()
 
     def _attempt(self, batches: list[Batch], update: int) -> Tensor:
-        tokens = sum(int(batch.target.layout.lengths_B.sum()) for batch in batches)
+        tokens = max(1, sum(batch.tokens for batch in batches))
         nll = torch.zeros((), device=self.device)
-        every_piece = (piece for batch in batches for piece in pieces(batch, self.fits))
+        whole = self.model.carries
+        every_piece = (piece for batch in batches for piece in ((batch,) if whole else pieces(batch, self.fits)))
         for number, piece in enumerate(every_piece):
-            self._at_hand = cost(piece) if len(piece) > 1 else 0
+            self._at_hand = cost(piece) if len(piece) > 1 and not whole else 0
             nll = nll + self._add(piece, tokens, key=(self.seed, update, number))
         return nll
 
     def _add(self, piece: Batch, tokens: int, key: tuple[int, ...]) -> Tensor:
         seed_everything(*key)
+        self.model.at_batch(piece)
         if self._graphs is not None:
             return self._graphs.add(piece, 1.0 / tokens, self._part)
         with self._part("forward"):
@@ -150,9 +160,14 @@ class Gradient:
         return nullcontext() if self.profile is None else self.profile.part(name)
 
     def _shrink(self, why: str) -> None:
+        if self.model.carries:
+            raise SaccadeError(
+                "a batch of all streams does not fit into the device's memory, and streams cannot be read apart: "
+                f"{why.splitlines()[0]} Lower data.streams or data.steps, or make the model smaller."
+            )
         if self._at_hand < 2:
             raise SaccadeError(
-                "one sentence pair alone does not fit into the device's memory: "
+                "one row of the data alone does not fit into the device's memory: "
                 f"{why.splitlines()[0]} Lower data.max_length or make the model smaller."
             )
         self.fits = self._at_hand // 2

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from saccade.data.sizes import Size, filled, size_for
+from saccade.data.sizes import Size, filled, size_for, size_of
 from saccade.errors import SaccadeError
 from saccade.loss import Loss
 from saccade.types import Batch
@@ -46,10 +46,15 @@ class Graphs:
         device: torch.device,
         *,
         tight: bool,
+        fills: bool = True,
         captures: bool = True,
     ) -> None:
-        """`weights`: what has a gradient. `tight`: the model computes on padding, see `size_for`."""
+        """`weights`: what has a gradient. `tight`: the model computes on padding, see `size_for`.
+
+        `fills`: batches may be filled up to a size; else one has to be of the very same size to be replayed.
+        """
         self.forward, self.weights, self.device, self.tight = forward, list(weights), device, tight
+        self.fills = fills
         self.captures = captures
         self.factor = torch.ones((), device=device)
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -87,8 +92,8 @@ class Graphs:
         """Add the gradient of the factor times the batch's loss; its negative log-likelihood."""
         self.factor.fill_(factor)
         packed = batch.packed()
-        size = size_for(packed, tight=self.tight)
-        batch = filled(packed, size)
+        size = size_for(packed, tight=self.tight) if self.fills else size_of(packed)
+        batch = filled(packed, size) if self.fills else packed
         if size in self.captured:
             return self._replayed(self.captured[size], batch, part)
         if self.captures and size in self.seen and len(self.captured) < MOST:
@@ -167,7 +172,9 @@ class Graphs:
                 try:
                     yield
                 finally:
-                    graph.capture_end()
+                    with warnings.catch_warnings():  # of a capture that failed at once, before it held anything
+                        warnings.filterwarnings("ignore", message="The CUDA Graph is empty")
+                        graph.capture_end()
         finally:
             torch.cuda.current_stream(self.device).wait_stream(self.stream)
             if collects:

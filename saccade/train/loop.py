@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.data.batching import Cursor
-from saccade.models.translator import Translator
+from saccade.models.trainable import Trainable
 from saccade.train.ema import MovingAverage
 from saccade.train.events import LoopEvent, SaveDue, Shrunk, Stopped, StopReason, Updated, Validated
 from saccade.train.gradient import Gradient
@@ -19,7 +19,7 @@ from saccade.train.numerics import numerics
 from saccade.train.optimizer import set_rates, step_if_finite
 from saccade.train.profile import Profile
 from saccade.train.schedule import PlateauSchedule, rate_factor
-from saccade.train.settings import TrainConfig
+from saccade.train.settings import LOWER_IS_BETTER, TrainConfig
 from saccade.types import Batch
 
 Stream = Iterator[tuple[Cursor, Batch]]
@@ -74,7 +74,7 @@ class Trainer:
 
     def __init__(
         self,
-        model: Translator,
+        model: Trainable,
         optimizer: torch.optim.Optimizer,
         config: TrainConfig,
         progress: Progress,
@@ -84,10 +84,11 @@ class Trainer:
         device: torch.device,
         average: MovingAverage | None = None,
         profile: Profile | None = None,
+        worked: Callable[[Batch], int] = lambda batch: batch.tokens,
     ) -> None:
-        """`width` is the model's, for schedules that go by it."""
+        """`width` is the model's, for schedules that go by it; `worked` counts the tokens that speed is told in."""
         self.model, self.optimizer, self.config, self.progress = model, optimizer, config, progress
-        self.width, self.device, self.average, self.profile = width, device, average, profile
+        self.width, self.device, self.average, self.profile, self.worked = width, device, average, profile, worked
         self.gradient = Gradient(
             model, device, config.precision, config.smoothing, seed, progress.fits, profile, config.graphs
         )
@@ -127,7 +128,7 @@ class Trainer:
                 return self._update(stream)
         with numbers, self.profile.update():
             updated = self._update(stream)
-        self.profile.tokens += updated.tokens
+        self.profile.tokens += updated.worked
         return updated
 
     def _shrunk(self) -> Iterator[Shrunk]:
@@ -159,8 +160,10 @@ class Trainer:
             steps = [next(stream) for _ in range(config.accumulate)]
         epoch, update = progress.cursor.epoch, progress.update + 1
         factor = rate_factor(config.schedule, update, updates=config.updates, width=self.width, cuts=progress.cuts)
+        factor *= sum(batch.rate for _, batch in steps) / len(steps)
         set_rates(self.optimizer, factor)
-        tokens = sum(int(batch.target.layout.lengths_B.sum()) for _, batch in steps)
+        tokens = sum(batch.tokens for _, batch in steps)
+        worked = sum(self.worked(batch) for _, batch in steps)
         if not self.model.training:  # asked first: to tell every module takes as long as a small model's graph
             self.model.train()
         self.gradient.clear()
@@ -170,8 +173,8 @@ class Trainer:
             not_finite = self._step(update, norm + 0.0 * nll)
         progress.update = update
         progress.cursor = steps[-1][0]
-        progress.tokens += tokens
-        return Updated(update, epoch, nll, tokens, norm, config.optimizer.rate * factor, not_finite)
+        progress.tokens += worked
+        return Updated(update, epoch, nll, tokens, norm, config.optimizer.rate * factor, not_finite, worked)
 
     def _step(self, update: int, sign: Tensor) -> Tensor:
         """Move the weights, unless something was not finite; whether it was, told on the device."""
@@ -210,12 +213,12 @@ class Trainer:
 
 
 def is_better(values: dict[str, float], best: dict[str, float], metric: str) -> bool:
-    """Higher is better, but for the loss, which also decides between equals; NaN is never better."""
+    """By the metric, and between equals by the loss; NaN is never better."""
     if math.isnan(values[metric]) or not best:
         return not math.isnan(values[metric])
     if values[metric] == best[metric]:
         return values["loss"] < best["loss"]
-    return values[metric] < best[metric] if metric == "loss" else values[metric] > best[metric]
+    return values[metric] < best[metric] if metric in LOWER_IS_BETTER else values[metric] > best[metric]
 
 
 class _Clock:

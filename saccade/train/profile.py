@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from saccade.models.flops import training_flops
-from saccade.models.translator import Translator
+from saccade.models.trainable import Trainable
 from saccade.train.events import Profiled
 from saccade.train.numerics import autocast
 from saccade.train.settings import Precision
@@ -66,9 +66,11 @@ def _event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
-def profiled(profile: Profile, model: Translator, example: Batch, precision: Precision) -> Profiled:
-    """The sums, and how much of the device's rate for large products the model's own products made use of."""
-    tokens = int(example.target.layout.lengths_B.sum())
+def profiled(profile: Profile, model: Trainable, example: Batch, tokens: int, precision: Precision) -> Profiled:
+    """The sums, and how much of the device's rate for large products the model's own products made use of.
+
+    `tokens`: those of the example, as speed is told in.
+    """
     flops = training_flops(model, example.to(profile.device)) / tokens
     with autocast(precision, profile.device):
         peak = matrix_rate(profile.device, torch.bfloat16 if precision == "bf16" else torch.float32)

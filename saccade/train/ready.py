@@ -1,64 +1,58 @@
 """Everything a run needs before its first update: recipe, tokenizers, tokens and model, found or made in its folder."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from saccade import checkpoint, disk
 from saccade.checkpoint import RunFolder
-from saccade.config import plain, to_yaml
-from saccade.data.splits import DataConfig
-from saccade.data.store import STORE
+from saccade.config import to_yaml
+from saccade.data.columns import STORE
 from saccade.errors import UsageError
-from saccade.models.build import build_translator
-from saccade.models.translator import Translator, TranslatorConfig
-from saccade.text import TextConfig, TextPair
+from saccade.models.trainable import Trainable
 from saccade.train.environment import environment
 from saccade.train.numerics import seed_everything
-from saccade.train.prepare import Prepared as Data
-from saccade.train.prepare import learn_text, prepare, reopen
 from saccade.train.settings import TrainConfig
+from saccade.train.task import Ready, Task
+
+SPLITS = ("train", "valid")
 
 
 @dataclass(frozen=True)
 class Job:
     """What is to be trained."""
 
-    task: str
-    data: DataConfig
-    text: TextConfig
-    model: TranslatorConfig
+    task: Task
     train: TrainConfig
     seed: int
-    decode: dict[str, Any]
-    """Kept with the model for those who use it; training does not read it."""
     recipe: dict[str, Any]
     """The whole resolved recipe, as it is saved."""
     base: Path
     """Where relative paths are seen from."""
 
 
-def made_ready(job: Job, folder: RunFolder) -> tuple[Data, Translator]:
+def made_ready(job: Job, folder: RunFolder) -> tuple[Ready, Trainable]:
     """Data and model. A new run begins, and an older one in its place goes, once nothing in the recipe can fail."""
     folder.clean()
     if not folder.fresh:
         folder.verify_recipe()
-    data = _reopen(job, folder) if folder.begun else _prepared(job, folder)
+    ready = _reopened(job, folder) if folder.begun else _prepared(job, folder)
     seed_everything(job.seed, 0)
-    model = build_translator(job.model, data.text.source.size, data.text.target.size)
+    model = ready.build()
     if not folder.begun:
-        vocabulary = {"source": data.text.source.size, "target": data.text.target.size}
-        facts = {"format": checkpoint.FORMAT, "task": job.task, "model": plain(job.model), "text": plain(job.text)}
-        folder.begin(facts | {"decode": job.decode, "vocabulary": vocabulary})
-    return data, model
+        facts = {"format": checkpoint.FORMAT, "task": job.task.name, "model": ready.model_settings}
+        facts |= {**ready.facts, "vocabulary": dict(ready.sizes)}
+        folder.begin(facts, job.task.files)
+    return ready, model
 
 
-def _prepared(job: Job, folder: RunFolder) -> Data:
+def _prepared(job: Job, folder: RunFolder) -> Ready:
     _write_recipe(job, folder)
     facts = environment() | {"base": str(job.base)}
     disk.write_file(folder.path / checkpoint.ENVIRONMENT, disk.sealed_json(facts))
-    pair = learn_text(job.data, job.text, base=job.base, folder=folder.path, seed=job.seed)
-    return _tokens(job, folder, pair)
+    job.task.learn(folder.path)
+    return _written(job, folder)
 
 
 def _write_recipe(job: Job, folder: RunFolder) -> None:
@@ -67,40 +61,43 @@ def _write_recipe(job: Job, folder: RunFolder) -> None:
         disk.write_file(path, content)
 
 
-def _tokens(job: Job, folder: RunFolder, pair: TextPair) -> Data:
+def _written(job: Job, folder: RunFolder) -> Ready:
     """The data as tokens, made afresh; a manifest beside each store says that it is whole."""
-    parsed = job.model.encoder.reads_parse
-    data = prepare(job.data, job.text, pair, base=job.base, folder=folder.path, parsed=parsed)
-    for store in (data.train, data.valid):
+    shutil.rmtree(folder.path / "data", ignore_errors=True)  # a killed run may have left half a store
+    job.task.write(folder.path)
+    ready = job.task.open(folder.path)
+    for store in ready.stores.values():
         manifest = {STORE: [disk.checksum(store.folder / STORE)]}
         disk.write_file(store.folder / disk.MANIFEST, disk.to_json(manifest))
-    return data
+    return ready
 
 
-def _reopen(job: Job, folder: RunFolder) -> Data:
+def _reopened(job: Job, folder: RunFolder) -> Ready:
     """What the run read before. Its tokenizers stay as they are even where the tokens must be made again."""
     folder.verify()
-    data = _stores(job, folder)
+    ready = _stores(job, folder)
     _write_recipe(job, folder)
-    return data
+    return ready
 
 
-def _stores(job: Job, folder: RunFolder) -> Data:
+def _stores(job: Job, folder: RunFolder) -> Ready:
     """The tokens that were made before, or, where they are gone, those of the same data."""
-    stores = [folder.path / "data" / split for split in ("train", "valid")]
+    stores = [folder.path / "data" / split for split in SPLITS]
     if not all((store / name).exists() for store in stores for name in (STORE, disk.MANIFEST)):
-        return _tokens(job, folder, TextPair.load(folder.path))
+        return _written(job, folder)
     for store in stores:
         _verify_store(store)
     try:
-        found = reopen(folder.path)
+        found = job.task.open(folder.path)
+        for opened in found.stores.values():
+            opened.verify()
     except (KeyError, TypeError, AttributeError) as error:  # somebody wrote checksums that fit
         raise UsageError(f"{folder.path / 'data'}: its {STORE} are not as stores write them ({error!r}).") from None
-    return found or _tokens(job, folder, TextPair.load(folder.path))
+    return found
 
 
 def _verify_store(store: Path) -> None:
-    """What is said of the tokens is as it was written; `reopen` then compares the tokens with it."""
+    """What is said of the tokens is as it was written; the tokens are then compared with it."""
     disk.read_json(store / STORE)
     if disk.checksum(store / STORE) not in disk.read_manifest(store).get(STORE, []):
         raise UsageError(

@@ -1,20 +1,17 @@
 """One run from recipe sections to a finished run folder: listens to the loop, logs, validates, saves, publishes."""
 
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from saccade import checkpoint, disk
 from saccade.checkpoint import Checkpoint, RunFolder
-from saccade.data.batching import Cursor, Encode, Plan, batches, collate
 from saccade.errors import SaccadeError
-from saccade.models.translator import Translator
-from saccade.text import BpeDropout, BpeText, TextPair
+from saccade.models.trainable import Trainable
 from saccade.train.allocator import memory_kept
 from saccade.train.card import card
 from saccade.train.ema import MovingAverage, swapped
@@ -23,24 +20,21 @@ from saccade.train.log import Log
 from saccade.train.loop import Progress, Trainer, is_better
 from saccade.train.numerics import fingerprint, numerics
 from saccade.train.optimizer import make_optimizer, mean_weights, named_state, note_validation, restore_state
-from saccade.train.prepare import Prepared as Data
 from saccade.train.profile import Profile, profiled
 from saccade.train.ready import Job as Job
 from saccade.train.ready import made_ready
 from saccade.train.restoring import check_optimizer, read_progress
 from saccade.train.saving import Order, Saver
-from saccade.train.validation import AT_ONCE, valid_lines, validation_loss
+from saccade.train.task import Ready
+from saccade.train.validation import AT_ONCE
 from saccade.train.window import Window
-from saccade.types import Batch
 
 AVERAGE = "/average"
 """Behind the name of a weight: its moving average, saved beside the optimiser's memory."""
-EXAMPLE_ROWS = 32
-"""Pairs that the operations of a token are counted on."""
+CARRIED = "/carried"
+"""Behind the name of what is carried on from a batch to the next, saved there, too."""
 CPU_PIECE = 8192
 """Rows × longest side that a CPU works off at once with `batch_tokens: auto`."""
-Decoded = Callable[[Translator, TextPair, list[str], list[str]], dict[str, float]]
-"""(model, tokenizers, sources, references) → metrics of the decoded outputs; training itself does not decode."""
 
 
 def run(
@@ -49,7 +43,6 @@ def run(
     *,
     device: torch.device,
     stop: Callable[[], bool],
-    decoded: Decoded,
     profile: bool = False,
 ) -> Iterator[Event]:
     """Train, or go on training where the folder holds a checkpoint; with `profile`, tell where the time went."""
@@ -59,24 +52,21 @@ def run(
         except Exception:
             folder.abandon()
             raise
-        run = _Run(job, folder, data, model.to(device), device, decoded)
+        run = _Run(job, folder, data, model.to(device), device)
         yield run.prepared()
         with memory_kept(device):
             yield from run.events(stop, Profile(device) if profile else None)
 
 
-def _slow_parts(model: Translator, device: torch.device) -> list[str]:
+def _slow_parts(model: Trainable, device: torch.device) -> list[str]:
     """One remark at most."""
     parts = model.without_twin(device)
     return [f"no fast kernel on {device.type} for all of it: {'; '.join(parts)}"] if parts else []
 
 
 class _Run:
-    def __init__(
-        self, job: Job, folder: RunFolder, data: Data, model: Translator, device: torch.device, decoded: Decoded
-    ) -> None:
+    def __init__(self, job: Job, folder: RunFolder, data: Ready, model: Trainable, device: torch.device) -> None:
         self.job, self.folder, self.data, self.model, self.device = job, folder, data, model, device
-        self.decoded = decoded
         self.optimizer = make_optimizer(job.train.optimizer, model)
         self.average = None if job.train.ema is None else MovingAverage(model, job.train.ema)
         self.progress = Progress()
@@ -99,7 +89,7 @@ class _Run:
     def _restore_from(self, found: Checkpoint) -> int:
         """Go on from the checkpoint; the length of the log when it was saved."""
         saved = read_progress(found.path / checkpoint.STATE, found.state)
-        for store in (self.data.train, self.data.valid):
+        for store in self.data.stores.values():
             if saved.data.get(store.folder.name) != store.fingerprint:
                 raise SaccadeError(
                     f"{found.path}: was trained with other data than {store.folder} holds. Put those back, "
@@ -107,6 +97,7 @@ class _Run:
                 )
         checkpoint.restore_model(self.model, found.tensors("model"), str(found.path / checkpoint.MODEL))
         memory = found.tensors("optimizer")
+        self.model.carry({k.removesuffix(CARRIED): memory.pop(k) for k in [*memory] if k.endswith(CARRIED)})
         check_optimizer(self.model, memory, str(found.path / checkpoint.OPTIMIZER))
         restore_state(self.optimizer, self.model, {k: v for k, v in memory.items() if not k.endswith(AVERAGE)})
         if self.average is not None:
@@ -118,11 +109,12 @@ class _Run:
         return saved.metrics_bytes
 
     def prepared(self) -> Prepared:
-        train = self.job.train
+        train, (examples, unit) = self.job.train, self.data.examples
         return Prepared(
-            pairs=len(self.data.train),
+            examples=examples,
+            unit=unit,
             parameters=sum(p.numel() for p in self.model.parameters()),
-            vocabularies=(self.data.text.source.size, self.data.text.target.size),
+            vocabularies=dict(self.data.told),
             updates=train.updates,
             done=self.progress.update,
             device=str(self.device),
@@ -138,17 +130,17 @@ class _Run:
             self.job.train,
             self.progress,
             seed=self.job.seed,
-            width=self.job.model.decoder.width,
+            width=self.data.width,
             device=self.device,
             average=self.average,
             profile=profile,
+            worked=self.data.worked,
         )
-        plan = self._plan()
         if self.device.type == "cuda" and self.progress.update == 0:  # a resumed run knows what fits
             with self._numerics():
-                trainer.gradient.rehearse([collate(self.data.train, rows) for rows in plan.epoch(0).largest()])
+                trainer.gradient.rehearse(self.data.largest())
         # Threads end with the training, however that ends; a save under way is finished.
-        with closing(self.saver), closing(self._stream(plan)) as stream:
+        with closing(self.saver), closing(self.data.batches(self.progress.cursor)) as stream:
             for event in trainer.run(stream, self._validate, stop):
                 match event:
                     case Updated():
@@ -164,32 +156,6 @@ class _Run:
                         self.window.restart()
                     case Stopped():
                         yield from self._finish(event, profile)
-
-    def _plan(self) -> Plan:
-        train = self.job.train
-        return Plan(self.data.train.lengths, train.planned_tokens, self.job.seed, train.batch_sentences)
-
-    def _stream(self, plan: Plan) -> Generator[tuple[Cursor, Batch], None, None]:
-        return batches(
-            self.data.train,
-            plan,
-            cursor=self.progress.cursor,
-            workers=self.job.train.workers,
-            encode=self._encode(),
-            words_of=self.data.text.source.word_places,
-        )
-
-    def _encode(self) -> Encode | None:
-        text = self.job.text
-        if not isinstance(text, BpeText) or text.dropout == 0:
-            return None
-        source = BpeDropout(self.data.text.source, text.dropout)
-        target = BpeDropout(self.data.text.target, text.dropout)
-
-        def encode(one: str, other: str, random: np.random.Generator) -> tuple[list[int], list[int]]:
-            return source.encode(one, random), target.encode(other, random)
-
-        return encode
 
     def _on_update(self, event: Updated) -> Iterator[Event]:
         self.window.add(event)
@@ -251,11 +217,7 @@ class _Run:
         averaged = swapped(self.model, means) if means else nullcontext()
         with averaged, self._numerics():
             at_once = min(self.job.train.planned_tokens, self.progress.fits or AT_ONCE, AT_ONCE)
-            values = validation_loss(self.model, self.data.valid, at_once, self.job.train.precision, self.device)
-            if self.job.train.metric != "loss":
-                sources, references = valid_lines(self.data.valid)
-                values |= self.decoded(self.model, self.data.text, sources, references)
-        return values
+            return self.data.validate(self.model, at_once, self.device)
 
     def _save(self) -> Iterator[Event]:
         """Ask for a checkpoint of this moment; tells of earlier ones that are written."""
@@ -263,7 +225,7 @@ class _Run:
         state = {
             "progress": self.progress.to_dict(),
             "metrics_bytes": self.log.size(),
-            "data": {store.folder.name: store.fingerprint for store in (self.data.train, self.data.valid)},
+            "data": {store.folder.name: store.fingerprint for store in self.data.stores.values()},
         }
         order = Order(
             update,
@@ -275,6 +237,7 @@ class _Run:
         memory = named_state(self.optimizer, self.model)
         if self.average is not None:
             memory |= {name + AVERAGE: tensor for name, tensor in self.average.tensors().items()}
+        memory |= {name + CARRIED: tensor for name, tensor in self.model.carried().items()}
         yield from self.saver.save(order, checkpoint.model_tensors(self.model), memory)
         self.saved_at = update
 
@@ -293,9 +256,9 @@ class _Run:
             yield from self._try_average()
         yield from self.saver.wait()
         if profile is not None and profile.updates:
-            some = collate(self.data.train, self._plan().epoch(0)[0][:EXAMPLE_ROWS])
+            some = self.data.example()
             with self._numerics():
-                yield profiled(profile, self.model, some, self.job.train.precision)
+                yield profiled(profile, self.model, some, self.data.worked(some), self.job.train.precision)
         finished = Finished(
             stopped.reason,
             self.progress.update,

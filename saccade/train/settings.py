@@ -10,6 +10,8 @@ from saccade.train.schedule import InverseSqrtSchedule, ScheduleConfig
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Every = Annotated[int, Field(ge=1)]
+LOWER_IS_BETTER = ("loss", "perplexity")
+"""Metrics of which less is better; of all others, more."""
 
 
 class TrainConfig(Section):
@@ -45,8 +47,8 @@ class TrainConfig(Section):
     """At the end, the mean of the last so many checkpoints is validated too, and kept if it is better; 0: not."""
     ema: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
     """Validate and publish a moving average of the weights; each update t keeps this share, or (1+t)/(10+t) if less."""
-    metric: Literal["loss", "bleu", "chrf", "exact_match"] = "loss"
-    """What the best checkpoint is chosen by, on the validation data; all but the loss decode it greedily."""
+    metric: str = "loss"
+    """What the best checkpoint is chosen by, on the validation data: the loss, or one of the task's metrics."""
     log_every: Every = 50
     """Updates between two lines of metrics.jsonl."""
     precision: Precision = "fp32"

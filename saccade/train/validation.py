@@ -1,34 +1,33 @@
 """How well the model of the moment does on the validation data."""
 
 import math
+from collections.abc import Iterable
 
 import torch
 
-from saccade.data.batching import Plan, collate
 from saccade.data.parses import line_of
 from saccade.data.store import Store
-from saccade.models.translator import Translator
+from saccade.models.trainable import Trainable
 from saccade.train.numerics import autocast
 from saccade.train.settings import Precision
+from saccade.types import Batch
 
 AT_ONCE = 1 << 16
 """The most rows × longest side that are validated at once, however large the updates are."""
 
 
 @torch.inference_mode()
-def validation_loss(
-    model: Translator, store: Store, at_once: int, precision: Precision, device: torch.device
+def mean_loss(
+    model: Trainable, batches: Iterable[Batch], precision: Precision, device: torch.device
 ) -> dict[str, float]:
     """Mean negative log-likelihood of a token, without smoothing; and its perplexity."""
-    plan = Plan(store.lengths, at_once, seed=0).epoch(0)
     nll, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
-    for k in range(len(plan)):
-        batch = collate(store, plan[k])
-        tokens += int(batch.target.layout.lengths_B.sum())
+    for batch in batches:
+        tokens += batch.tokens
         with autocast(precision, device):
             on_device = batch.to(device)
             nll += model.loss(on_device).nll
-    loss = nll.item() / tokens
+    loss = nll.item() / max(1, tokens)
     return {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
 
 

@@ -18,6 +18,7 @@ class Window:
     """Of the updates that were not skipped: negative log-likelihood, tokens, gradient norm, their number."""
     updates: int = 0
     tokens: int = 0
+    """Those that speed is told in."""
     began: float = field(default_factory=time.monotonic)
 
     def add(self, event: Updated) -> None:
@@ -26,7 +27,7 @@ class Window:
         counted = torch.where(event.not_finite, 0.0, torch.stack([nll, one * event.tokens, norm, one]))
         self.sums = counted if self.sums is None else self.sums + counted
         self.updates += 1
-        self.tokens += event.tokens
+        self.tokens += event.worked
         self.last = event
 
     def restart(self) -> None:

@@ -21,7 +21,7 @@ from saccade import config
 from saccade.cli.main import app
 from saccade.cli.recipes import rows_of
 from saccade.errors import UsageError
-from saccade.recipe import Recipe, load_recipe
+from saccade.recipe import load_recipe, parse_recipe, schema
 from saccade.recipes import shipped_text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -181,7 +181,7 @@ def test_a_command_that_is_not_there_is_found(command: str) -> None:
 
 
 def known_settings() -> set[str]:
-    return {row["setting"] for row in rows_of(Recipe.model_json_schema())}
+    return {row["setting"] for row in rows_of(schema())}
 
 
 def setting_of(code: str) -> str | None:
@@ -211,7 +211,7 @@ def test_recipes_shown_are_recipes(page: Path) -> None:
     for block in blocks(page, "yaml"):
         tree = config.parse_yaml(block.text, f"{page.name}:{block.line}")
         if {"data", "text", "model"} <= tree.keys() or "preset" in tree:
-            config.parse(Recipe, {"data": {"kind": "dates"}, **tree}, f"{page.name}:{block.line}")
+            parse_recipe({"data": {"kind": "dates"}, **tree}, f"{page.name}:{block.line}")
         assert set(config.flatten(tree)) <= parts, f"{page.name}:{block.line}"
 
 
@@ -266,16 +266,24 @@ def test_files_and_tests_named_are_there(page: Path) -> None:
 
 def settings_table() -> str:
     """Every section of a recipe as a table; sections that hold the same settings stand once."""
-    rows = rows_of(Recipe.model_json_schema())
-    tables: dict[tuple[str, str], list[str]] = {}
-    for (path, kind), some in groupby(rows, key=lambda row: (row["setting"].rpartition(".")[0], row["kind"])):
-        tables.setdefault((kind, "\n".join(map(_line, some))), []).append(path)
+    rows = rows_of(schema())
+    tables: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for (path, kind, tasks), some in groupby(rows, key=_owner):
+        tables.setdefault((kind, "\n".join(map(_line, some))), {}).setdefault(tasks, []).append(path)
     parts = []
-    for (kind, lines), paths in tables.items():
-        heading = ", ".join(f"`{path}`" for path in paths) if paths != [""] else "The recipe"
+    for (kind, lines), owners in tables.items():
+        told_paths = (
+            ", ".join(f"`{path}`" if path else "The recipe" for path in paths) + (f" of {tasks}" if tasks else "")
+            for tasks, paths in owners.items()
+        )
+        heading = "; ".join(told_paths)
         told = f", kind {kind.replace(' or ', ', ')}" if kind else ""
         parts.append(f"### {heading}{told}\n\n| setting | type | default | meaning |\n|---|---|---|---|\n{lines}")
     return "\n\n".join(parts)
+
+
+def _owner(row: dict[str, Any]) -> tuple[str, str, str]:
+    return row["setting"].rpartition(".")[0], row["kind"], ", ".join(row["tasks"])
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -140,6 +140,11 @@ def _padded(side: Tokens) -> Tokens:
 
 
 def gradient_of(gradient: Gradient, batch: Batch, update: int) -> Iterator[Tensor]:
+    """With what the model learns on its way forward, a baseline, at its beginning."""
+    lasting = gradient.model.state_dict()
+    for name, buffer in gradient.model.named_buffers():
+        if name in lasting:
+            buffer.zero_()
     gradient.clear()
     yield gradient.accumulate([batch], update)
     for parameter in gradient.model.parameters():

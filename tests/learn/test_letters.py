@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import saccade
-from saccade import config
-from saccade.recipe import Recipe
+from saccade.recipe import Recipe, parse_recipe
 from tests.support.tiny import Rewrite, copied, reversed_text, write_corpus
 
 LETTERS = "abcdefgh"
@@ -75,7 +74,7 @@ def recipe_of(case: Case, corpus: Path) -> Recipe:
             "validate_every": 100,
         },
     }
-    return config.parse(Recipe, tree)
+    return parse_recipe(tree)
 
 
 def unseen(case: Case, corpus: Path) -> list[str]:

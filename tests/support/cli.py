@@ -12,7 +12,7 @@ import saccade
 from saccade import config
 from saccade.checkpoint import RunFolder, model_tensors
 from saccade.cli.main import app
-from saccade.recipe import Recipe
+from saccade.recipe import Recipe, parse_recipe
 from saccade.types import SPECIALS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,7 +70,7 @@ def write_corpus(folder: Path) -> Path:
 
 
 def parsed(text: str) -> Recipe:
-    return config.parse(Recipe, config.parse_yaml(text, "test"), "test")
+    return parse_recipe(config.parse_yaml(text, "test"), "test")
 
 
 def shake(run: Path, *, by: float, seed: int = 0, likes: bytes = b"") -> None:

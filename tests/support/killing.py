@@ -14,7 +14,7 @@ from typing import Any
 import saccade
 from saccade import config
 from saccade.checkpoint import RunFolder, read_json
-from saccade.recipe import Recipe
+from saccade.recipe import Recipe, parse_recipe
 from saccade.train.events import Event, Prepared, Saved
 from tests.support.tiny import notes
 
@@ -50,7 +50,7 @@ def train_child(tree: dict[str, Any], out: str, device: str, death: Death, begun
             os.kill(os.getpid(), signal.SIGKILL)
 
     resume = (Path(out) / "train.yaml").exists()
-    saccade.train(config.parse(Recipe, tree), out, resume=resume, device=device, on_event=hear)
+    saccade.train(parse_recipe(tree), out, resume=resume, device=device, on_event=hear)
 
 
 def _die_at(call: int) -> None:

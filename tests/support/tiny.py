@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from saccade import config
-from saccade.recipe import Recipe
+from saccade.recipe import Recipe, parse_recipe
 from saccade.train.events import Event
 
 Rewrite = Callable[[str], str]
@@ -97,7 +97,7 @@ def recipe(corpus: Path, model: str | dict[str, Any] = "lstm", *settings: str) -
     }
     for setting in settings:
         tree = config.override(tree, setting)
-    return config.parse(Recipe, tree)
+    return parse_recipe(tree)
 
 
 def notes(run: Path, *kinds: str) -> list[dict[str, Any]]:

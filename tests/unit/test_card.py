@@ -6,12 +6,14 @@ from saccade.train.card import card
 from saccade.train.events import Finished, Prepared
 
 RECIPE = {
+    "task": "translate",
     "seed": 7,
     "data": {"kind": "files"},
     "text": {"kind": "bpe"},
     "model": {"encoder": {"kind": "lstm"}, "decoder": {"kind": "transformer"}},
 }
-PREPARED = Prepared(29_000, 1_234_567, (8_000, 7_000), 100, 0, "cpu", ("train: 3 pairs were dropped.",))
+SIZES = {"source tokens": 8_000, "target tokens": 7_000}
+PREPARED = Prepared(29_000, "pairs", 1_234_567, SIZES, 100, 0, "cpu", ("train: 3 pairs were dropped.",))
 
 
 def finished(best: dict[str, float], averaged: int = 0) -> Finished:

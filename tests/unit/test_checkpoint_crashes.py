@@ -58,7 +58,7 @@ def test_at_every_moment_of_the_first_publishing_there_is_no_model_or_the_model(
         (run / name).unlink()
 
     def publish(folder: RunFolder) -> None:
-        folder.begin(facts)
+        folder.begin(facts, ["tokenizer.json"])
         folder.publish(model)
 
     outcomes = set()

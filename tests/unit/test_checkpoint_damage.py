@@ -61,7 +61,7 @@ def load(run: Trained) -> None:
 def resume(run: Trained) -> None:
     """Up to where the training would go on."""
     job = run.recipe.job(run.path)
-    training = run_job(job, RunFolder(run.path), device=CPU, stop=lambda: False, decoded=lambda *_: {})
+    training = run_job(job, RunFolder(run.path), device=CPU, stop=lambda: False)
     assert isinstance(next(training), Prepared)
     training.close()  # type: ignore[attr-defined]
 

@@ -17,7 +17,7 @@ from saccade.cli import doctor, progress
 from saccade.cli.schema import schema_of_recipes
 from saccade.cli.streams import to_json
 from saccade.cli.words import amount, duration, metric
-from saccade.recipe import Recipe, load_recipe
+from saccade.recipe import load_recipe, parse_recipe
 from saccade.recipes import described, schema_text, shipped
 from saccade.train.events import Event, Logged, Prepared, Shrunk, Validated
 from tests.support.cli import ROOT, parsed, saccade_command, saccade_process, write_corpus
@@ -268,7 +268,7 @@ def test_a_dry_run_tells_everything_and_writes_nothing(recipe: Path) -> None:
     done = saccade_command("train", recipe, "--dry-run", *settings)
     assert done.exit_code == 0, done.stderr
     assert sorted(Path().rglob("*")) == before
-    told = config.parse(Recipe, yaml.safe_load(done.stdout))
+    told = parse_recipe(yaml.safe_load(done.stdout))
     assert told == load_recipe(str(recipe), ("text={kind: byte}", "seed=5"))[0]
     trained = saccade_command("train", recipe, *settings)
     assert trained.exit_code == 0
@@ -354,9 +354,21 @@ class _Terminal:
         pass
 
 
+REMARK = "train: 900 rows read, 899 pairs kept."
+
+
 def _events() -> list[Event]:
     return [
-        Prepared(900, 412_345, (90, 80), 3000, 0, "cpu", ("train: 900 rows read, 899 pairs kept.",)),
+        Prepared(
+            900,
+            "pairs",
+            412_345,
+            {"source tokens": 90, "target tokens": 80},
+            3000,
+            0,
+            "cpu",
+            ("train: 900 rows read, 899 pairs kept.",),
+        ),
         Logged(50, 0, 3.5, 1.25, 1e-3, 31_000.0, 10.0),
         Shrunk(60, 2048),
         Logged(100, 0, 2.5, 1.0, 1e-3, 32_000.0, 20.0, skipped=3),
@@ -476,7 +488,7 @@ def test_info_tells_of_a_run(recipe: Path) -> None:
     assert "model.decoder.attention.score" in done.stdout
     about = json.loads(saccade_command("info", run, "--json").stdout)
     assert about["recipe"] == config.plain(parsed(recipe.read_text(encoding="utf-8")))
-    assert about["data"]["valid"]["pairs"] == 12
+    assert about["data"]["valid"]["rows"] == 12
     table = {each["name"]: each["shape"] for each in about["parameters"]}
     assert table["decoder.output.weight"][1] == 16
     assert saccade_command("info", "nowhere").exit_code == 2

@@ -17,7 +17,7 @@ LONGEST_FILE = 450
 FLOOR = {"types", "config", "errors", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
-    "metrics", "evaluate", "inspect", "view", "translate", "recipe", "device", "disk", "integrity",
+    "metrics", "evaluate", "inspect", "view", "translate", "tasks", "recipe", "device", "disk", "integrity",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
 
@@ -40,7 +40,22 @@ ARROWS: dict[str, set[str]] = {
     "evaluate": {"text", "data", "models", "checkpoint", "decode", "metrics", "translate"},
     "inspect": {"models", "decode", "translate"},
     "view": {"metrics"},
-    "recipe": {"text", "data", "models", "train", "decode", "recipes", "presets"},  # the whole typed recipe
+    # for each task its recipe, data, batches and validation; training itself knows none of them
+    "tasks": {
+        "text",
+        "data",
+        "models",
+        "loss",
+        "train",
+        "disk",
+        "checkpoint",
+        "decode",
+        "metrics",
+        "translate",
+        "evaluate",
+        "presets",
+    },
+    "recipe": {"tasks", "recipes", "presets"},  # the recipes of all tasks: read, resolved, typed
     # Experiments are written as a user would write them, in the public interface; so the lab stands above it.
     "lab": BELOW_THE_LAB | {"api"},
     "serve": {"text", "checkpoint", "decode", "inspect", "view", "translate", "device"},

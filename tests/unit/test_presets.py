@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 import saccade
 from saccade import config, presets
 from saccade.errors import UsageError
-from saccade.recipe import Recipe, load_recipe
+from saccade.recipe import load_recipe, parse_recipe
+from saccade.tasks.translate import TranslateRecipe
 
 DATES = "data={kind: dates}"
 
@@ -104,8 +105,8 @@ def test_another_kind_starts_a_section_afresh(tmp_path: Path) -> None:
 def test_every_way_to_a_recipe_knows_presets(tmp_path: Path) -> None:
     tree = {"preset": "iwslt-small", "data": {"kind": "dates"}, "train": {"updates": 3}}
     by_name = saccade.recipe("iwslt-small", DATES, "train.updates=3")
-    assert config.parse(Recipe, tree) == by_name
-    assert Recipe.model_validate(tree) == by_name
+    assert parse_recipe(tree) == by_name
+    assert TranslateRecipe.model_validate(tree) == by_name
     assert saccade.recipe(written(tmp_path, "preset: iwslt-small\ntrain: {updates: 3}")) == by_name
     assert tree["preset"] == "iwslt-small"  # what was given is left alone
 
@@ -115,7 +116,7 @@ def test_what_is_resolved_stands_by_itself(monkeypatch: pytest.MonkeyPatch) -> N
     saved = config.plain(recipe)
     assert "preset" not in saved
     monkeypatch.setattr(presets, "text_of", lambda name: pytest.fail("a preset was read"))
-    assert config.parse(Recipe, config.parse_yaml(config.to_yaml(saved), "saved")) == recipe
+    assert parse_recipe(config.parse_yaml(config.to_yaml(saved), "saved")) == recipe
 
 
 # ---- what is refused
@@ -140,7 +141,7 @@ def test_an_unknown_preset_is_told_with_the_nearest(name: str, near: str | None,
     assert f"it must be one of {', '.join(presets.trainable())}." in told
     assert told.endswith(f"Did you mean `{near}`?") if near else "Did you mean" not in told
     with pytest.raises(UsageError) as directly:
-        config.parse(Recipe, config.read(Path(path)), path)
+        parse_recipe(config.read(Path(path)), path)
     assert str(directly.value) == told
 
 

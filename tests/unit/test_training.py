@@ -19,7 +19,7 @@ from saccade.checkpoint import MODEL, RunFolder, read_tensors
 from saccade.data.store import Store
 from saccade.errors import UsageError
 from saccade.recipe import Recipe
-from saccade.train import run
+from saccade.tasks import translate
 from saccade.train.events import Event, Finished, Logged, Prepared, Saved, SaveDue, Stopped, Updated, Validated
 from saccade.train.loop import Progress, is_better
 from saccade.train.settings import TrainConfig
@@ -232,11 +232,11 @@ def test_the_best_model_is_chosen_by_the_metric_and_ties_by_the_loss(
 ) -> None:
     told = iter([10.0, 30.0, 30.0, 20.0])
     monkeypatch.setattr(
-        "saccade.api.decoded_metrics",
+        "saccade.tasks.translate.decoded_metrics",
         lambda *_, **__: {"bleu": 0.0, "chrf": 0.0, "exact_match": 0.0} | {metric: next(told)},
     )
     loss = iter([4.0, 3.0, 2.5, 1.0])
-    monkeypatch.setattr(run, "validation_loss", lambda *_: {"loss": next(loss), "perplexity": 1.0})
+    monkeypatch.setattr(translate, "mean_loss", lambda *_: {"loss": next(loss), "perplexity": 1.0})
     chosen = recipe(
         corpus, "lstm", f"train.metric={metric}", "train.updates=8", "train.validate_every=2", "train.keep=9"
     )
@@ -370,8 +370,10 @@ def test_a_run_tells_what_it_begins_with(corpus: Path, tmp_path: Path) -> None:
     assert isinstance(prepared, Prepared)
     trained = saccade.load(tmp_path, "cpu")
     assert prepared.parameters == trained.parameters
-    assert prepared.vocabularies == (trained.engine.text.source.size, trained.engine.text.target.size)
-    assert (prepared.pairs, prepared.updates, prepared.done, prepared.device) == (240, 10, 0, "cpu")
+    text = trained.engine.text
+    assert prepared.vocabularies == {"source tokens": text.source.size, "target tokens": text.target.size}
+    assert (prepared.examples, prepared.unit) == (240, "pairs")
+    assert (prepared.updates, prepared.done, prepared.device) == (10, 0, "cpu")
     facts = checkpoint.read_json(tmp_path / "environment.json")
     assert facts["saccade"] == saccade.__version__
     assert facts["packages"]["torch"] == torch.__version__
@@ -465,7 +467,6 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         "save_every=0",
         "keep=0",
         "average=-1",
-        "metric=accuracy",
         "log_every=0",
         "precision=fp16",
         "workers=-1",
@@ -474,5 +475,10 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         name = setting.partition("=")[0]
         with pytest.raises(UsageError, match=f"{name} is "):
             settings(setting)
+
+
+def test_a_metric_is_one_of_the_tasks(corpus: Path) -> None:
+    with pytest.raises(UsageError, match=r"train\.metric is 'blue'; .* loss, bleu, .*Did you mean `bleu`\?"):
+        recipe(corpus, "lstm", "train.metric=blue")
     assert config.parse(TrainConfig, {}).saves_every == 500
     assert json.loads(json.dumps(config.plain(TrainConfig())))["schedule"] == {"kind": "inverse-sqrt", "warmup": 1000}

@@ -15,7 +15,7 @@ from saccade.errors import SaccadeError, UsageError
 from saccade.loss import Loss
 from saccade.models.translator import Translator
 from saccade.recipe import Recipe
-from saccade.train import run
+from saccade.tasks import translate
 from saccade.train.events import Event, Finished, Validated
 from saccade.types import Batch
 from tests.support.faults import full_disk_from
@@ -73,7 +73,7 @@ def test_a_validation_that_is_no_number_publishes_and_saves_nothing(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = iter([3.0, math.inf])
-    monkeypatch.setattr(run, "validation_loss", lambda *_: {"loss": next(told), "perplexity": 1.0})
+    monkeypatch.setattr(translate, "mean_loss", lambda *_: {"loss": next(told), "perplexity": 1.0})
     with pytest.raises(SaccadeError, match="gone astray by update 8: the loss on the validation data is inf"):
         train(recipe(corpus), tmp_path)
     assert [path.name for path in RunFolder(tmp_path).steps()] == ["step-4"]
@@ -96,7 +96,7 @@ def test_threads_end_with_the_training_however_it_ends(
     assert batch_threads()
     dropped.close()  # type: ignore[attr-defined]
     assert not batch_threads()
-    monkeypatch.setattr(run, "validation_loss", lambda *_: {"loss": math.nan, "perplexity": 1.0})
+    monkeypatch.setattr(translate, "mean_loss", lambda *_: {"loss": math.nan, "perplexity": 1.0})
     with pytest.raises(SaccadeError) as held:
         train(chosen, tmp_path / "failed")
     assert not batch_threads()

@@ -63,7 +63,7 @@ def order(update: int = 1, **state: Any) -> Order:
 def saver(tmp_path: Path) -> Iterator[Saver]:
     folder = RunFolder.create(tmp_path / "run", overwrite=False)
     (folder.path / "tokenizer.json").write_text("{}")
-    folder.begin({})
+    folder.begin({}, ["tokenizer.json"])
     made = Saver(folder, Log(folder.path / "metrics.jsonl"))
     yield made
     made.close()

@@ -1,0 +1,245 @@
+"""Sequence to sequence: pairs of texts in, a translator out."""
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import ConfigDict, model_validator
+
+from saccade.config import plain
+from saccade.data.batching import Cursor, Encode, Plan, batches, collate
+from saccade.data.files import Counts, FilesData
+from saccade.data.splits import DataConfig, Split, has_split, length_rule, split_pairs
+from saccade.data.store import Store, write_store
+from saccade.decode.settings import DecodeConfig
+from saccade.errors import SaccadeError
+from saccade.evaluate import METRICS, decoded_metrics
+from saccade.models.build import build_translator
+from saccade.models.trainable import Trainable
+from saccade.models.translator import Translator, TranslatorConfig
+from saccade.tasks.base import Recipe, preset_gives
+from saccade.text import BpeDropout, BpeText, ByteText, CharText, TextConfig, TextPair, train_tokenizers
+from saccade.text.pair import SOURCE_FILE, TARGET_FILE
+from saccade.train.validation import mean_loss, valid_lines
+from saccade.types import Batch
+
+EXAMPLE_ROWS = 32
+"""Pairs that the operations of a token are counted on."""
+SAMPLE = 2000
+"""Pairs that a vocabulary is estimated from."""
+_SPLITS: tuple[Split, ...] = ("train", "valid")
+_SHORT = 48
+
+
+class TranslateRecipe(Recipe):
+    """From pairs of texts to a model that turns one into the other."""
+
+    model_config = ConfigDict(json_schema_extra=preset_gives)
+    METRICS: ClassVar[tuple[str, ...]] = METRICS
+
+    task: Literal["translate"] = "translate"
+    """translate: learn to turn one sequence into another."""
+    data: DataConfig
+    """The pairs: generated dates, or your own files."""
+    text: TextConfig
+    """How text is cut into tokens."""
+    model: TranslatorConfig
+    """The encoder and the decoder."""
+    decode: DecodeConfig = DecodeConfig()
+    """How outputs are searched for, unless the command says otherwise."""
+
+    @model_validator(mode="after")
+    def _copies_what_it_can_write(self) -> "TranslateRecipe":
+        if self.model.copies and not self.text.shared:
+            raise ValueError(
+                "model.decoder.attention.pointer copies source tokens into the target, which needs one vocabulary for "
+                "both sides: set text.shared to true"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _parsed_where_a_parse_is_read(self) -> "TranslateRecipe":
+        if not self.model.encoder.reads_parse:
+            return self
+        if not isinstance(self.data, FilesData):
+            raise ValueError(
+                f"model.encoder.positions is tree, which reads a dependency parse of every source; data.kind is "
+                f"{self.data.kind}, which has none: use files with heads, or other positions"
+            )
+        for name, split in (("train", self.data.train), ("valid", self.data.valid), ("test", self.data.test)):
+            if split is not None and not split.has_heads:
+                raise ValueError(
+                    f"model.encoder.positions is tree, which reads a dependency parse of every source, but data.{name} "
+                    "has none: name a file of heads (`heads`, `heads_column` or `heads_field`), or use other positions"
+                )
+        return self
+
+    def make_task(self, base: Path) -> "TranslateTask":
+        return TranslateTask(self, base)
+
+    def beginnings(self, base: Path) -> Iterator[tuple[Split, str]]:
+        for split in ("train", "valid", "test"):
+            if has_split(self.data, split):
+                pair = next(split_pairs(self.data, split, base=base, counts=Counts()), None)
+                shown = "holds no pair" if pair is None else f"begins {pair.source[:40]!r} → {pair.target[:40]!r}"
+                yield split, shown
+
+    def vocabularies(self, base: Path) -> tuple[dict[str, int], bool]:
+        if isinstance(self.text, (CharText, ByteText)):
+            pairs = list(islice(split_pairs(self.data, "train", base=base, counts=Counts()), SAMPLE))
+            learnt = train_tokenizers(self.text, [p.source for p in pairs], [p.target for p in pairs], self.seed)
+            sizes = {"source": learnt.source.size, "target": learnt.target.size}
+            return sizes, isinstance(self.text, ByteText)
+        return {"source": self.text.size, "target": self.text.size}, False
+
+    @staticmethod
+    def next_command(run: Path) -> list[str]:
+        return ["saccade", "translate", str(run), _example_line(Store.open(run / "data" / "valid"))]
+
+
+def _example_line(store: Store) -> str:
+    """A short source of the validation data."""
+    if store.parses is not None:
+        return "text<TAB>heads"
+    sources = [store.text(i)[0] for i in range(min(len(store), 50))]
+    short = [source for source in sources if len(source) <= _SHORT and source.isprintable()] or ["…"]
+    return next((source for source in short if " " in source), short[0])
+
+
+@dataclass(frozen=True)
+class TranslateTask:
+    recipe: TranslateRecipe
+    base: Path
+
+    name = "translate"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (SOURCE_FILE,) if self.recipe.text.shared else (SOURCE_FILE, TARGET_FILE)
+
+    def learn(self, folder: Path) -> None:
+        data, base = self.recipe.data, self.base
+
+        def side(which: int) -> Iterator[str]:
+            return (pair[:2][which] for pair in split_pairs(data, "train", base=base, counts=Counts()))
+
+        pair = train_tokenizers(self.recipe.text, side(0), side(1), self.recipe.seed)
+        try:
+            pair.save(folder)
+        except OSError as error:
+            raise SaccadeError(f"{folder}: the tokenizer cannot be written: {error.strerror or error}.") from None
+
+    def write(self, folder: Path) -> None:
+        text = TextPair.load(folder)
+        for split in _SPLITS:
+            self._write_split(folder, split, text)
+
+    def _write_split(self, folder: Path, split: Split, text: TextPair) -> None:
+        data, counts = self.recipe.data, Counts()
+        max_length, on_long = length_rule(data, split)
+        drops = isinstance(self.recipe.text, BpeText) and self.recipe.text.dropout > 0
+        write_store(
+            folder / "data" / split,
+            split_pairs(data, split, base=self.base, counts=counts),
+            text.source,
+            text.target,
+            max_length=max_length,
+            on_long=on_long,
+            counts=counts,
+            keep_text=drops or split == "valid",
+            words_of=text.source.word_places if self.recipe.model.encoder.reads_parse else None,
+        )
+
+    def open(self, folder: Path) -> "TranslateReady":
+        stores: dict[str, Store] = {split: Store.open(folder / "data" / split) for split in _SPLITS}
+        return TranslateReady(self.recipe, TextPair.load(folder), stores)
+
+
+@dataclass(frozen=True)
+class TranslateReady:
+    recipe: TranslateRecipe
+    pair: TextPair
+    stores: Mapping[str, Store]
+
+    @property
+    def model_settings(self) -> dict[str, Any]:
+        return plain(self.recipe.model)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"source": self.pair.source.size, "target": self.pair.target.size}
+
+    @property
+    def told(self) -> dict[str, int]:
+        source, target = self.pair.source.size, self.pair.target.size
+        return {"tokens": source} if self.pair.shared else {"source tokens": source, "target tokens": target}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"text": plain(self.recipe.text), "decode": plain(self.recipe.decode)}
+
+    @property
+    def examples(self) -> tuple[int, str]:
+        return len(self.stores["train"]), "pairs"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        return tuple(f"{split}: {told}" for split, store in self.stores.items() for told in store.counts.sentences())
+
+    @property
+    def width(self) -> int:
+        return self.recipe.model.decoder.width
+
+    def build(self) -> Translator:
+        return build_translator(self.recipe.model, self.pair.source.size, self.pair.target.size)
+
+    @cached_property
+    def _plan(self) -> Plan:
+        train = self.recipe.train
+        return Plan(self.stores["train"].lengths, train.planned_tokens, self.recipe.seed, train.batch_sentences)
+
+    def batches(self, cursor: Cursor) -> Generator[tuple[Cursor, Batch], None, None]:
+        return batches(
+            self.stores["train"],
+            self._plan,
+            cursor=cursor,
+            workers=self.recipe.train.workers,
+            encode=self._encode(),
+            words_of=self.pair.source.word_places,
+        )
+
+    def _encode(self) -> Encode | None:
+        text = self.recipe.text
+        if not isinstance(text, BpeText) or text.dropout == 0:
+            return None
+        source, target = BpeDropout(self.pair.source, text.dropout), BpeDropout(self.pair.target, text.dropout)
+
+        def encode(one: str, other: str, random: np.random.Generator) -> tuple[list[int], list[int]]:
+            return source.encode(one, random), target.encode(other, random)
+
+        return encode
+
+    def largest(self) -> list[Batch]:
+        return [collate(self.stores["train"], rows) for rows in self._plan.epoch(0).largest()]
+
+    def example(self) -> Batch:
+        return collate(self.stores["train"], self._plan.epoch(0)[0][:EXAMPLE_ROWS])
+
+    def worked(self, batch: Batch) -> int:
+        return batch.tokens
+
+    def validate(self, model: Trainable, at_once: int, device: torch.device) -> dict[str, float]:
+        assert isinstance(model, Translator)
+        store, train = self.stores["valid"], self.recipe.train
+        plan = Plan(store.lengths, at_once, seed=0).epoch(0)
+        some = (collate(store, plan[k]) for k in range(len(plan)))
+        values = mean_loss(model, some, train.precision, device)
+        if train.metric != "loss":
+            sources, references = valid_lines(store)
+            values |= decoded_metrics(model, self.pair, sources, references, device=device)
+        return values
