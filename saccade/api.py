@@ -15,8 +15,12 @@ from saccade.errors import SaccadeError, UsageError
 from saccade.evaluate import METRICS, Evaluation, MetricName, Scored, evaluate, score
 from saccade.inspect.attention import attention_trace
 from saccade.integrity import Verified, verify_run
+from saccade.models.tagger import Tagger
 from saccade.models.translator import Translator
 from saccade.recipe import Recipe, load_recipe, parse_recipe
+from saccade.score_tags import TagEvaluation, evaluate_tags
+from saccade.tag import Cut, Tagging
+from saccade.tag import Engine as TagEngine
 from saccade.train.events import Event, Finished
 from saccade.train.run import run as run_job
 from saccade.translate import Engine, Translation
@@ -37,6 +41,8 @@ class Model:
         match loaded.model:  # what a verb needs is read here, so that a folder that is not whole is refused at once
             case Translator():
                 _ = self.engine, self.decode
+            case Tagger():
+                _ = self.tagger
 
     @property
     def task(self) -> str:
@@ -63,6 +69,8 @@ class Model:
     @cached_property
     def decode(self) -> DecodeConfig:
         """How the run's recipe says that outputs are searched for."""
+        if not isinstance(self.loaded.model, Translator):
+            raise self._not_for("translate", "translate")
         tree = self.config.get("decode")
         if not isinstance(tree, dict):
             raise SaccadeError(
@@ -108,30 +116,80 @@ class Model:
             return self.engine.translate([lines], decode)[0]
         return self.engine.translate(lines, decode)
 
+    # ---- tag
+
+    @cached_property
+    def tagger(self) -> TagEngine:
+        """What tags."""
+        if not isinstance(self.loaded.model, Tagger):
+            raise self._not_for("tag", "tag")
+        return TagEngine.of(self.loaded)
+
+    @overload
+    def tag(self, lines: str, *, cut: Cut = ...) -> Tagging: ...
+
+    @overload
+    def tag(self, lines: list[str] | tuple[str, ...], *, cut: Cut = ...) -> list[Tagging]: ...
+
+    def tag(self, lines: str | list[str] | tuple[str, ...], *, cut: Cut = "raw") -> Tagging | list[Tagging]:
+        """A sentence → its words with tags, scores and places, and its spans; a list of sentences → a list.
+
+        `cut`: raw text is cut into words by rules (text/cut.py); `spaces`: it is cut already, words are what white
+        space separates.
+        """
+        if isinstance(lines, str):
+            return self.tagger.tag([lines], cut=cut)[0]
+        return self.tagger.tag(lines, cut=cut)
+
+    def tag_words(self, sentences: Sequence[Sequence[str]]) -> list[Tagging]:
+        """The same for sentences that are lists of words."""
+        return self.tagger.tag_words(sentences)
+
+    # ---- score and evaluate
+
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> Iterator[Scored]:
         """How probable each target is, given its source."""
         if len(sources) != len(targets):
             raise UsageError(f"there are {len(sources)} sources and {len(targets)} targets; give as many of each.")
         return score(self.engine, sources, targets)
 
+    @overload
     def evaluate(
         self,
         sources: Sequence[str],
         references: Sequence[str],
         *,
+        metrics: Sequence[MetricName] = ...,
+        decode: DecodeConfig | None = ...,
+        batch_tokens: int = ...,
+    ) -> Evaluation: ...
+
+    @overload
+    def evaluate(self, sources: list[list[str]], references: list[list[str]]) -> TagEvaluation: ...
+
+    def evaluate(
+        self,
+        sources: Sequence[str] | list[list[str]],
+        references: Sequence[str] | list[list[str]],
+        *,
         metrics: Sequence[MetricName] = METRICS,
         decode: DecodeConfig | None = None,
         batch_tokens: int = 4096,
-    ) -> Evaluation:
-        """Translate the sources and score the outputs against the references."""
+    ) -> Evaluation | TagEvaluation:
+        """Translate the sources and score the outputs against the references.
+
+        A tagger takes sentences and tags instead, lists of words and of their tags.
+        """
+        if isinstance(self.loaded.model, Tagger):
+            return evaluate_tags(self.tagger, sources, references, batch_words=batch_tokens)
         if len(sources) != len(references):
             raise UsageError(
                 f"there are {len(sources)} sources and {len(references)} references; give as many of each."
             )
         return evaluate(
             self.engine,
-            sources,
-            references,
+            [str(line) for line in sources],
+            [str(line) for line in references],
             metrics=metrics,
             decode=decode or self.decode,
             batch_tokens=batch_tokens,

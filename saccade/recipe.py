@@ -10,9 +10,10 @@ from saccade import config, presets
 from saccade.errors import UsageError
 from saccade.recipes import shipped, shipped_text
 from saccade.tasks.base import Recipe as Recipe
+from saccade.tasks.tag import TagRecipe
 from saccade.tasks.translate import TranslateRecipe
 
-RECIPES: tuple[type[Recipe], ...] = (TranslateRecipe,)
+RECIPES: tuple[type[Recipe], ...] = (TranslateRecipe, TagRecipe)
 
 
 def recipe_of(task: object) -> type[Recipe]:

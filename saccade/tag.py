@@ -2,15 +2,21 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import torch
 
-from saccade.errors import UsageError
+from saccade.checkpoint import Loaded
+from saccade.disk import read_bytes
+from saccade.errors import SaccadeError, UsageError
 from saccade.models.tagger import Tagger
 from saccade.text.cut import Piece, cut_words, split_words
 from saccade.text.tags import TagSet, read_spans
+from saccade.text.tokenizer import Tokenizer
 from saccade.text.words import PiecesOfWords, WordList
+
+WORDS_FILE, TAGS_FILE = "tokenizer.json", "labels.json"
 
 MAX_WORDS = 256
 """Words that are read together: a longer sentence is tagged in stretches of so many, each for itself."""
@@ -71,6 +77,18 @@ class Engine:
     text: WordList | PiecesOfWords
     tags: TagSet
     device: torch.device
+
+    @staticmethod
+    def of(loaded: Loaded) -> "Engine":
+        """From a run folder, whose files have been checked against its manifest."""
+        assert isinstance(loaded.model, Tagger)
+        text, tags = read_words(loaded.path, in_pieces=loaded.model.in_pieces), read_tags(loaded.path)
+        if sizes_of(text, tags) != loaded.sizes:
+            raise SaccadeError(
+                f"{loaded.path}: its {WORDS_FILE} and {TAGS_FILE} have {sizes_of(text, tags)}, its model "
+                f"{loaded.sizes}: they are not of one run."
+            )
+        return Engine(loaded.model, text, tags, loaded.device)
 
     def tag(self, lines: Sequence[str], *, cut: Cut = "raw", batch_words: int = 4096) -> list[Tagging]:
         """One tagging a line, in order. `cut`: by the rules of text/cut.py, or where white space is."""
@@ -141,6 +159,31 @@ class Engine:
         for words, path in zip(sentences, paths, strict=True):
             begin, end = end, end + len(words)
             yield tags[begin:end], scores[begin:end], path
+
+
+def read_words(folder: Path, *, in_pieces: bool) -> WordList | PiecesOfWords:
+    """What `tokenizer.json` of a run folder holds."""
+    text = _text_of(folder / WORDS_FILE)
+    if in_pieces:
+        return PiecesOfWords(Tokenizer.from_json(text, str(folder / WORDS_FILE)))
+    return WordList.from_json(text, str(folder / WORDS_FILE))
+
+
+def read_tags(folder: Path) -> TagSet:
+    return TagSet.from_json(_text_of(folder / TAGS_FILE), str(folder / TAGS_FILE))
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError:
+        raise SaccadeError(f"{path}: is not UTF-8 text, as training writes it.") from None
+
+
+def sizes_of(text: WordList | PiecesOfWords, tags: TagSet) -> dict[str, int]:
+    """By the names that `models.build.build_model` asks for."""
+    sizes = {"pieces" if text.in_pieces else "words": text.size}
+    return sizes | ({"characters": text.letters} if text.letters else {}) | {"tags": len(tags)}
 
 
 def _placed(words: Iterable[str]) -> Iterator[Piece]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from saccade.cli import data, demo, doctor, explain, look, recipes, scores, train, translate, verify
+from saccade.cli import data, demo, doctor, explain, look, recipes, scores, tag, train, translate, verify
 from saccade.cli.streams import speak_utf8, tell
 from saccade.errors import SaccadeError
 
@@ -111,6 +111,13 @@ _add(
     translate.translate,
     'saccade translate runs/dates "3 mars 1999" "on May 5th, 2021"',
     "saccade translate runs/dates -i dates.txt -o iso.txt --beam 5",
+)
+_add(
+    app,
+    "tag",
+    tag.tag,
+    'saccade tag runs/ner-notices "Ada Dunmor of Velton AG spoke in Port Balwin ."',
+    "saccade tag runs/ner-notices -i text.txt -o tags.jsonl -f jsonl",
 )
 _add(
     app,

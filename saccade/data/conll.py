@@ -102,8 +102,8 @@ class Tagged(NamedTuple):
 class TagCounts:
     """What was read and what was done to it.
 
-    Always: lines = words + blank + documents + comments + ranges + empty_nodes + bad_rows + left_out, where `words`
-    are those of the sentences that were handed on.
+    Always: lines = words + blank + documents + comments + ranges + empty_nodes + bad_rows + left_out + too_long_words,
+    where `words` are those of the sentences that are kept.
     """
 
     lines: int = 0
@@ -121,6 +121,14 @@ class TagCounts:
     carriage_returns: int = 0
     invalid_utf8: int = 0
     nul: int = 0
+    too_long_dropped: int = 0
+    too_long_cut: int = 0
+    too_long_words: int = 0
+    """Words of the sentences that were dropped, and those that were cut off."""
+    mended: int = 0
+    """Sentences whose tags are not written as the scheme says."""
+    unknown_tags: int = 0
+    """Words whose tag the training data do not have."""
     places: list[str] = field(default_factory=list)
     """The first few places of each kind of thing that was mended, as `kind file:line`."""
 
@@ -153,6 +161,8 @@ class TagCounts:
                 where = [place.partition(" ")[2] for place in self.places if place.startswith(f"{kind} ")]
                 more = ", …" if count > len(where) else ""
                 told.append(f"{words}: {count:,} ({', '.join(where)}{more}).")
+        if self.too_long_words:
+            told.append(f"Words left out with too long sentences: {self.too_long_words:,}.")
         if self.left_out:
             told.append(f"Other words of sentences with such rows, left out with them: {self.left_out:,}.")
         return told
@@ -164,6 +174,10 @@ _MENDED = {
     "nul": "Words that hold a NUL character, which was kept",
     "invalid_utf8": "Lines that were not valid UTF-8, whose bad bytes became U+FFFD",
     "bad_rows": "Rows that could not be read",
+    "mended": "Sentences whose tags were not written as their scheme says, and were read as conlleval reads them",
+    "too_long_cut": "Sentences cut because they are longer than max_length",
+    "too_long_dropped": "Sentences left out because they are longer than max_length",
+    "unknown_tags": "Words whose tag the training data do not have, which no model can get right",
 }
 
 

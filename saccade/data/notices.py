@@ -22,6 +22,7 @@ def _list(words: str) -> tuple[str, ...]:
 
 
 _BEGINNINGS = _list("bal bol dor dun fen gal har ira kal lor mar nor osk pel ral sor tar ul vel zor")
+_MIDDLES = _list("a ba de ga i ko lu me ni o pa ri ta u ze")
 _ENDS = _list("den dor kand la len mar mor na nor ra sa stad tin ton va vel win")
 _FIRST = _list("Ada Boris Clara Daud Emil Farah Greta Hugo Ines Jonas Kofi Lena Mira Nils Olga Pavel Rosa Samir Tara")
 _MONTHS = _list("January February March April May June July August September October November December")
@@ -82,13 +83,9 @@ def notice(seed: int, split: Split, number: int) -> Tagged:
     return Tagged(tuple(words), tuple(write_tags(spans, len(words), "iob2")), f"{split} {number}")
 
 
-def notices(data: NoticesData, split: Split) -> "list[Tagged]":
-    count: int = getattr(data, split)
-    return [notice(data.seed, split, number) for number in range(count)]
-
-
 def _name(draw: random.Random) -> str:
-    return (draw.choice(_BEGINNINGS) + draw.choice(_ENDS)).capitalize()
+    middle = draw.choice(_MIDDLES) if draw.random() < 0.5 else ""
+    return (draw.choice(_BEGINNINGS) + middle + draw.choice(_ENDS)).capitalize()
 
 
 def _person(draw: random.Random) -> list[str]:

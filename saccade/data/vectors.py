@@ -9,13 +9,10 @@ a stream: what is not looked for takes no memory.
 
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import Field
-
-from saccade.config import Section
 from saccade.data.counts import many
 from saccade.data.files import BOM, File, locate, raw_lines
 from saccade.errors import UsageError
@@ -25,19 +22,10 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+    from saccade.data.columns import Columns
+
 
 _SPECIALS = 4
-
-
-class VectorsConfig(Section):
-    """Word vectors that were learnt elsewhere."""
-
-    path: str
-    """A text file as GloVe, word2vec and fastText write it, plain, .gz or .xz; or an .npz of `words` and `vectors`."""
-    freeze: bool = False
-    """Whether the vectors of all words stay as they are, instead of being trained on."""
-    more_words: int = Field(0, ge=0)
-    """So many words of the file, from its beginning, get an id though the training text does not have them."""
 
 
 @dataclass(frozen=True)
@@ -235,3 +223,35 @@ def _word_list(words: "NDArray[Any]") -> list[str]:
     """Of strings or bytes; or one text with a word a line."""
     texts = [each.decode("utf-8", errors="replace") if isinstance(each, bytes) else str(each) for each in words.ravel()]
     return texts[0].split("\n") if len(texts) == 1 and "\n" in texts[0] else texts
+
+
+def write_vectors(folder: Path, path: str, names: Sequence[str], *, base: Path) -> None:
+    """The vectors of a model's words as a store, so that a run can begin again without the file they came from."""
+    from saccade.data.columns import writing
+
+    vectors = read_vectors(path, names, base=base)
+    with writing(folder, {"ids": "uint32", "rows": "float32"}) as writer:
+        count, width = vectors.rows_ND.shape
+        writer["ids"].append(vectors.ids_N, _ones(count))
+        writer["rows"].append(vectors.rows_ND.ravel(), width * _ones(count))
+        writer.facts = {
+            "rows": count,
+            "unit": "vectors",
+            "width": width,
+            "told": vectors.coverage.sentence(path),
+            "coverage": asdict(vectors.coverage),
+        }
+
+
+def _ones(count: int) -> "NDArray[np.int64]":
+    import numpy as np
+
+    return np.ones(count, dtype=np.int64)
+
+
+def opened_vectors(store: "Columns") -> Vectors:
+    """What `write_vectors` wrote."""
+    import numpy as np
+
+    rows_ND = np.array(store["rows"].values, dtype=np.float32).reshape(-1, store.facts["width"])
+    return Vectors(np.array(store["ids"].values, dtype=np.int64), rows_ND, Coverage(**store.facts["coverage"]))

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from saccade.config import Section, parse
 from saccade.errors import UsageError
 from saccade.models.causal_transformer import CausalTransformer
@@ -10,15 +12,17 @@ from saccade.models.encoders import EncoderConfig, RecurrentEncoder, RecurrentEn
 from saccade.models.language_model import LanguageModel, LanguageModelConfig, Writer, WriterConfig
 from saccade.models.recurrent_decoder import RecurrentDecoder, RecurrentDecoderConfig
 from saccade.models.recurrent_writer import RecurrentWriter, RecurrentWriterConfig
-from saccade.models.tagger import CnnCharacters, CrfOutput, LstmCharacters, Tagger, TaggerConfig, TaggerSizes
+from saccade.models.tagger import CnnCharacters, CrfOutput, LstmCharacters, Steps, Tagger, TaggerConfig, TaggerSizes
 from saccade.models.trainable import Trainable
 from saccade.models.transformer_config import TransformerConfig
 from saccade.models.transformer_decoder import TransformerDecoder
 from saccade.models.transformer_encoder import TransformerEncoder
 from saccade.models.translator import DecoderConfig, Translator, TranslatorConfig
+from saccade.models.vectors import VectorsConfig
 from saccade.models.window_decoder import WindowConfig, WindowDecoder
 from saccade.nn.characters import CharacterCnn, CharacterLstm
-from saccade.nn.crf import Allowed, Crf
+from saccade.nn.crf import Allowed, Crf, all_allowed
+from saccade.nn.embedding import TokenEmbedding
 
 
 def build_encoder(config: EncoderConfig, vocabulary: int, beside: int = 0) -> RecurrentEncoder | TransformerEncoder:
@@ -78,8 +82,8 @@ def build_characters(config: TaggerConfig, vocabulary: int) -> CharacterCnn | Ch
             return CharacterLstm(vocabulary, width, embedding=embedding, dropout=dropout)
 
 
-def build_tagger(config: TaggerConfig, sizes: TaggerSizes, allowed: Allowed | None = None) -> Tagger:
-    """`allowed`: which steps from tag to tag spans can have, for a crf that is to be held to them."""
+def build_tagger(config: TaggerConfig, sizes: TaggerSizes, steps: Steps | None = None) -> Tagger:
+    """`steps`: which tags may begin, follow one another and end, for a crf that is to be held to them; None: all."""
     if sizes.in_pieces and config.characters is not None:
         raise UsageError(
             f"model.characters is {config.characters.kind}, but words are cut into pieces, which are read in their "
@@ -87,11 +91,19 @@ def build_tagger(config: TaggerConfig, sizes: TaggerSizes, allowed: Allowed | No
         )
     characters = build_characters(config, sizes.characters)
     encoder = build_encoder(config.encoder, sizes.tokens, 0 if characters is None else characters.width)
+    freeze_vectors(encoder.embed, config.vectors)
     crf = None
     if isinstance(config.output, CrfOutput):
-        held = config.output.constrain != "none"
-        crf = Crf(sizes.tags, allowed if held else None, constrained=config.output.constrain == "all")
+        allowed = all_allowed(sizes.tags) if steps is None else Allowed(*map(torch.tensor, steps))
+        held = None if config.output.constrain == "none" else allowed
+        crf = Crf(sizes.tags, held, constrained=config.output.constrain == "all")
     return Tagger(encoder, characters, crf, sizes, config.pieces)
+
+
+def freeze_vectors(embed: TokenEmbedding, vectors: VectorsConfig | None) -> None:
+    """Token vectors that were learnt elsewhere may be meant to stay as they are."""
+    if vectors is not None and vectors.freeze:
+        embed.table.weight.requires_grad_(False)
 
 
 def settings_of(task: object, tree: Mapping[str, Any], origin: str) -> Section:
@@ -101,6 +113,8 @@ def settings_of(task: object, tree: Mapping[str, Any], origin: str) -> Section:
             return parse(TranslatorConfig, tree, origin)
         case "language-model":
             return parse(LanguageModelConfig, tree, origin)
+        case "tag":
+            return parse(TaggerConfig, tree, origin)
         case _:
             raise UsageError(f"{origin}: its task is {task!r}, which this version does not know.")
 
@@ -112,5 +126,7 @@ def build_model(task: str, settings: Section, sizes: Mapping[str, int]) -> Train
             return build_translator(settings, sizes["source"], sizes["target"])
         case LanguageModelConfig():
             return build_language_model(settings, sizes["text"])
+        case TaggerConfig():
+            return build_tagger(settings, TaggerSizes.named(sizes))
         case _:
             raise UsageError(f"no model of the task {task!r} is made of {type(settings).__name__}.")

@@ -6,6 +6,7 @@ read beside the words, or pieces, which are read in their place. `target` has ta
 Shapes: B sentences, T words, N words of all sentences, M pieces of all words, C width of characters, K tags.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -20,9 +21,10 @@ from saccade.models.encoders import EncoderConfig, RecurrentEncoder
 from saccade.models.reading import output_layer
 from saccade.models.trainable import Trainable
 from saccade.models.transformer_encoder import TransformerEncoder
+from saccade.models.vectors import VectorsConfig
 from saccade.nn import masks
 from saccade.nn.characters import CharacterCnn, CharacterLstm
-from saccade.nn.crf import Allowed, Crf
+from saccade.nn.crf import Crf
 from saccade.nn.watch import Watch
 from saccade.types import PAD, Batch, Layout, Tokens
 
@@ -86,12 +88,20 @@ class TaggerConfig(Section):
     """How tags are chosen: softmax or crf."""
     pieces: Literal["first", "last", "mean"] = "first"
     """Where words are cut into pieces: which piece's vector stands for the word (BERT: the first)."""
+    scheme: Literal["iob2", "bioes"] = "bioes"
+    """How spans are written as tags for the model to learn, however the data write them."""
+    vectors: VectorsConfig | None = None
+    """Pretrained word vectors that the encoder's token vectors begin with."""
 
     @model_validator(mode="after")
     def _makes_sense(self) -> "TaggerConfig":
         if self.encoder.reads_parse:
             raise ValueError("encoder.positions is tree, but the words of a tagger come without a dependency parse")
         return self
+
+
+Steps = tuple[list[bool], list[list[bool]], list[bool]]
+"""Which tags may begin a sentence, follow one another ([from][to]), end it: as `text.tags.TagSet.steps` says it."""
 
 
 class TaggerSizes(NamedTuple):
@@ -104,6 +114,14 @@ class TaggerSizes(NamedTuple):
     characters: int = 0
     in_pieces: bool = False
     """Whether what stands inside of words are pieces, to be read in their place."""
+
+    @staticmethod
+    def named(sizes: Mapping[str, int]) -> "TaggerSizes":
+        """As config.json has them: of words, with or without characters, or of pieces; and of tags."""
+        in_pieces = "pieces" in sizes
+        return TaggerSizes(
+            sizes["pieces" if in_pieces else "words"], sizes["tags"], sizes.get("characters", 0), in_pieces
+        )
 
 
 class Prediction(NamedTuple):
@@ -160,20 +178,22 @@ class Tagger(Trainable):
                 return torch.segment_reduce(memory_MD, "mean", lengths=length_N, unsafe=True)
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
-        words, gold_N = batch.source.packed(), batch.target.packed().ids
-        scores_NK = self(words)
-        scores_NK = scores_NK.to(torch.promote_types(scores_NK.dtype, torch.float32))
-        known_N = gold_N != PAD
+        words = batch.source.packed()
+        return self.loss_of(self(words), words.layout, batch.target.packed().ids, smoothing)
+
+    def loss_of(self, scores_NK: Tensor, layout: Layout, gold_N: Tensor, smoothing: float = 0.0) -> Loss:
+        """Of what `forward` gave, laid out as packed words."""
+        scores_NK = _precise(scores_NK)
         if self.crf is not None:
-            return self._path_loss(self.crf, scores_NK, gold_N, words.layout, smoothing)
+            return self._path_loss(self.crf, scores_NK, layout, gold_N, smoothing)
         tags_N = gold_N - 1  # PAD becomes −1, which is left out
         nll = F.cross_entropy(scores_NK, tags_N, ignore_index=-1, reduction="sum")
         total = nll
         if smoothing:
             total = F.cross_entropy(scores_NK, tags_N, ignore_index=-1, reduction="sum", label_smoothing=smoothing)
-        return Loss(total, nll.detach(), known_N.sum())
+        return Loss(total, nll.detach(), (gold_N != PAD).sum())
 
-    def _path_loss(self, crf: Crf, scores_NK: Tensor, gold_N: Tensor, layout: Layout, smoothing: float) -> Loss:
+    def _path_loss(self, crf: Crf, scores_NK: Tensor, layout: Layout, gold_N: Tensor, smoothing: float) -> Loss:
         if smoothing:
             raise UsageError(
                 f"train.smoothing is {smoothing}: it spreads a tag's probability word by word, but model.output is "
@@ -185,25 +205,32 @@ class Tagger(Trainable):
         return Loss(nll, nll.detach(), known_BT.sum())
 
     def predict(self, source: Tokens, *, probabilities: bool = True) -> Prediction:
-        """The best tags; their probabilities, which take a while, where they are asked for."""
         words = source.packed()
-        scores_NK = self(words)
-        scores_NK = scores_NK.to(torch.promote_types(scores_NK.dtype, torch.float32))
-        layout = words.layout.unpacked()
-        if self.crf is None:
-            if not probabilities:
-                return Prediction(1 + scores_NK.argmax(-1), None, None)
-            best_N, tags_N = scores_NK.log_softmax(-1).max(-1)
-            path_B = masks.pad(best_N, words.layout).sum(-1)
-            return Prediction(1 + tags_N, best_N.exp(), path_B)
-        P_BTK = masks.pad(scores_NK, words.layout)
-        tags_BT = self.crf.best(P_BTK, layout).tags_BT
-        tags_N = masks.pack(tags_BT, words.layout)
+        return self.best_of(self(words), words.layout, probabilities=probabilities)
+
+    def best_of(self, scores_NK: Tensor, layout: Layout, *, probabilities: bool = True) -> Prediction:
+        """The best tags, given what `forward` gave; their probabilities, which take a while, where asked for."""
+        scores_NK = _precise(scores_NK)
+        if self.crf is not None:
+            return _best_path(self.crf, scores_NK, layout, probabilities=probabilities)
         if not probabilities:
-            return Prediction(1 + tags_N, None, None)
-        of_tags_BT = self.crf.marginals(P_BTK, layout).gather(-1, tags_BT[:, :, None]).squeeze(-1)
-        path_B = self.crf.log_probability(P_BTK, tags_BT, layout)
-        return Prediction(1 + tags_N, masks.pack(of_tags_BT, words.layout), path_B)
+            return Prediction(1 + scores_NK.argmax(-1), None, None)
+        best_N, tags_N = scores_NK.log_softmax(-1).max(-1)
+        return Prediction(1 + tags_N, best_N.exp(), masks.pad(best_N, layout).sum(-1))
+
+
+def _precise(scores_NK: Tensor) -> Tensor:
+    return scores_NK.to(torch.promote_types(scores_NK.dtype, torch.float32))
+
+
+def _best_path(crf: Crf, scores_NK: Tensor, layout: Layout, *, probabilities: bool) -> Prediction:
+    P_BTK, padded = masks.pad(scores_NK, layout), layout.unpacked()
+    tags_BT = crf.best(P_BTK, padded).tags_BT
+    tags_N = 1 + masks.pack(tags_BT, layout)
+    if not probabilities:
+        return Prediction(tags_N, None, None)
+    of_tags_BT = crf.marginals(P_BTK, padded).gather(-1, tags_BT[:, :, None]).squeeze(-1)
+    return Prediction(tags_N, masks.pack(of_tags_BT, layout), crf.log_probability(P_BTK, tags_BT, padded))
 
 
 def _inside(words: Tokens) -> Tokens:
@@ -237,8 +264,3 @@ def _in_a_row(words: Layout, pieces: Layout) -> Layout:
 def _count(packed: Layout) -> int:
     assert packed.slots_N is not None
     return len(packed.slots_N)
-
-
-def allowed_steps(first: list[bool], pairs: list[list[bool]], last: list[bool]) -> Allowed:
-    """What `text.tags.TagSet.steps` says, as tensors."""
-    return Allowed(torch.tensor(first), torch.tensor(pairs), torch.tensor(last))

@@ -28,6 +28,11 @@ class Allowed(NamedTuple):
     last_K: Tensor
 
 
+def all_allowed(tags: int) -> Allowed:
+    one = torch.ones(tags, dtype=torch.bool)
+    return Allowed(one, one.expand(tags, tags), one)
+
+
 class Steps(NamedTuple):
     """What every step of a path adds, beside the words' own scores."""
 
@@ -56,9 +61,10 @@ class Crf(nn.Module):
         self.pairs = nn.Parameter(torch.zeros(tags, tags))
         self.end = nn.Parameter(torch.zeros(tags))
         self.constrained = constrained
+        # What is forbidden is kept with the weights: so the model is whole without the names of its tags.
         blocked = (None, None, None) if allowed is None else tuple(BLOCKED * (~each).float() for each in allowed)
         for name, each in zip(("no_start", "no_pair", "no_end"), blocked, strict=True):
-            self.register_buffer(name, each, persistent=False)
+            self.register_buffer(name, each)
         self.no_start: Tensor | None
         self.no_pair: Tensor | None
         self.no_end: Tensor | None

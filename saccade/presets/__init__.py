@@ -10,7 +10,7 @@ from saccade.config import Tree
 from saccade.errors import UsageError
 
 KEY = "preset"
-TASKS = ("translate",)
+TASKS = ("translate", "tag")
 """The tasks there are; a preset of any other is a model that waits for its task."""
 _SIDES = ("encoder", "decoder")
 

@@ -11,12 +11,15 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from pydantic import Field
 
+from saccade.config import Section
 from saccade.errors import UsageError
+from saccade.text.recipe import BpeText, ByteText, CharText, UnigramText
 from saccade.text.tokenizer import Tokenizer, refuse_surrogates
 from saccade.types import SPECIALS, UNKNOWN, Layout, Tokens
 
@@ -28,6 +31,28 @@ _ID = "i"
 _DIGIT = re.compile(r"\d")
 
 Sentences = Sequence[Sequence[str]]
+
+
+class GivenWords(Section):
+    """Words as the data cut them; a word outside the vocabulary becomes `<unk>`."""
+
+    kind: Literal["word"] = "word"
+    """One token a word."""
+    size: Annotated[int, Field(ge=5)] = 100_000
+    """Ids of words: 4 specials and the most frequent words."""
+    least: Annotated[int, Field(ge=1)] = 1
+    """How often a word must stand in the training text to have an id."""
+    lowercase: bool = False
+    """Whether words are looked up in small letters; characters keep their case."""
+    digits: bool = False
+    """Whether words are looked up with every digit as 0; characters stay as they are."""
+    letters: Annotated[int, Field(ge=5)] = 500
+    """Ids of characters, where the model reads them: 4 specials and the most frequent characters."""
+    unknown: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
+    """In training, a word that stands once in the text becomes `<unk>` with this probability (Lample et al. 2016)."""
+
+
+WordTextConfig = Annotated[GivenWords | CharText | ByteText | BpeText | UnigramText, Field(discriminator="kind")]
 
 
 class Read(NamedTuple):

@@ -5,9 +5,12 @@ from typing import Any
 from saccade.config import to_yaml
 from saccade.train.events import Finished, Prepared
 
-_HUB = {"translate": "translation"}
+_HUB = {"translate": "translation", "tag": "token-classification"}
 """Task → what model hubs call it, where that is another name."""
-_USE = {"translate": "saccade translate RUN < input.txt > output.txt"}
+_USE = {
+    "translate": "saccade translate RUN < input.txt > output.txt",
+    "tag": "saccade tag RUN < input.txt > output.txt",
+}
 """Task → the command that a model of it is for."""
 
 

@@ -17,7 +17,8 @@ LONGEST_FILE = 450
 FLOOR = {"types", "config", "errors", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
-    "metrics", "evaluate", "inspect", "view", "translate", "tasks", "recipe", "device", "disk", "integrity",
+    "metrics", "evaluate", "inspect", "view", "translate", "tag", "score_tags", "tasks", "recipe", "device", "disk",
+    "integrity",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
 
@@ -37,6 +38,8 @@ ARROWS: dict[str, set[str]] = {
     "metrics": set(),
     "device": set(),  # which device a name means
     "translate": {"text", "data", "models", "checkpoint", "decode"},
+    "tag": {"text", "models", "checkpoint", "disk"},
+    "score_tags": {"text", "metrics", "tag"},
     "evaluate": {"text", "data", "models", "checkpoint", "decode", "metrics", "translate"},
     "inspect": {"models", "decode", "translate"},
     "view": {"metrics"},
@@ -52,6 +55,8 @@ ARROWS: dict[str, set[str]] = {
         "decode",
         "metrics",
         "translate",
+        "tag",
+        "score_tags",
         "evaluate",
         "presets",
     },

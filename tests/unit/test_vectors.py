@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from saccade.data.vectors import Vectors, read_vectors, vector_words
+from saccade.data.columns import Columns
+from saccade.data.vectors import Vectors, opened_vectors, read_vectors, vector_words, write_vectors
 from saccade.errors import UsageError
 from saccade.types import SPECIALS
 
@@ -36,9 +37,16 @@ def read(folder: Path, content: str | bytes, names: list[str] = NAMES) -> Vector
 def test_words_have_their_vectors(tmp_path: Path, content: str | bytes) -> None:
     """Exactly, else in small letters; a word may hold spaces; the words of a tokenizer may begin with one."""
     vectors = read(tmp_path, content)
-    expected = {4: [4, 5, 6], 5: [1, 2, 3], 6: [1, 2, 3], 7: [-0.1, 0.5, 0], 9: [-0.1, 0.5, 0], 10: [7, 8, 9]}
+    expected: dict[int, list[float]] = {
+        4: [4, 5, 6],
+        5: [1, 2, 3],
+        6: [1, 2, 3],
+        7: [-0.1, 0.5, 0],
+        9: [-0.1, 0.5, 0],
+        10: [7, 8, 9],
+    }
     assert vectors.ids_N.tolist() == list(expected)
-    np.testing.assert_allclose(vectors.rows_ND, list(expected.values()), rtol=1e-6)
+    assert vectors.rows_ND.tolist() == np.array(list(expected.values()), dtype=np.float32).tolist()
     coverage = vectors.coverage
     assert (coverage.words, coverage.exact, coverage.lowercase, coverage.in_file) == (7, 4, 2, 4)
     assert coverage.sentence("v.txt") == (
@@ -120,6 +128,16 @@ def test_a_table_is_filled(tmp_path: Path) -> None:
     assert torch.equal(table.weight[others], before[others])
     with pytest.raises(UsageError, match="the file's vectors have 3 numbers, the model's token vectors 5"):
         vectors.fill(nn.Embedding(len(NAMES), 5))
+
+
+def test_they_are_kept_with_the_run(tmp_path: Path) -> None:
+    vectors = read(tmp_path, GLOVE)
+    write_vectors(tmp_path / "store", "v.txt", NAMES, base=tmp_path)
+    (tmp_path / "v.txt").unlink()
+    again = opened_vectors(Columns.open(tmp_path / "store"))
+    assert again.ids_N.tolist() == vectors.ids_N.tolist()
+    assert again.rows_ND.tolist() == vectors.rows_ND.tolist()
+    assert again.coverage == vectors.coverage
 
 
 def test_nothing_found_is_no_error(tmp_path: Path) -> None:
