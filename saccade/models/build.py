@@ -54,6 +54,7 @@ def build_translator(config: TranslatorConfig, source_vocabulary: int, target_vo
             f"sides, but they have {source_vocabulary} and {target_vocabulary} tokens. Set text.shared to true."
         )
     encoder = build_encoder(config.encoder, source_vocabulary)
+    freeze_vectors(encoder.embed, config.vectors)
     decoder = build_decoder(config.decoder, target_vocabulary, config.encoder.width)
     return Translator(encoder, decoder, config.tie)
 

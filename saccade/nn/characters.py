@@ -5,6 +5,7 @@ Shapes: N words, M characters of all words, E width of a character, F width of a
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,10 @@ from torch import Tensor, nn
 from saccade.nn import masks
 from saccade.nn.dropout import Dropout
 from saccade.nn.recurrent import RecurrentLayers
-from saccade.types import Tokens
+from saccade.types import Layout, Tokens
+
+LENGTHS = (3, 6, 10, 16)
+"""Characters up to which words are read together."""
 
 
 def _table(vocabulary: int, width: int) -> nn.Embedding:
@@ -72,7 +76,32 @@ class CharacterLstm(nn.Module):
         self.layers = RecurrentLayers("lstm", embedding, width, 1, bidirectional=True, dropout=0.0)
 
     def forward(self, inside: Tokens) -> Tensor:
-        """(N, F); a word without characters has zeros."""
+        """(N, F); a word without characters has zeros.
+
+        On a CPU each word that occurs is read once, together with words as long, unless its characters are dropped at
+        random. A GPU reads all words side by side: to count them there would take longer.
+        """
+        if inside.ids.is_cuda or self.dropout.acts:
+            return self._read(inside)
+        places_N, some = _once(inside)
+        return torch.cat([self._read(words) for words in some])[places_N]
+
+    def _read(self, inside: Tokens) -> Tensor:
         x: Tensor = self.dropout(self.table(inside.ids))
         _, finals = self.layers(x, inside.layout)
         return torch.where((inside.layout.lengths_B > 0)[:, None], finals[0]["h"], 0.0)
+
+
+def _once(inside: Tokens) -> tuple[Tensor, list[Tokens]]:
+    """All words that occur, shortest first, in a few batches; and of each word that was given its place among them."""
+    ids_NC = masks.pad(inside.ids, inside.layout)
+    both_NC = torch.cat([inside.layout.lengths_B[:, None], ids_NC], dim=1)
+    rows_UC, places_N = torch.unique(both_NC, dim=0, return_inverse=True)
+    lengths_U = rows_UC[:, 0].contiguous()
+    cuts = torch.searchsorted(lengths_U, torch.tensor(LENGTHS), right=True).tolist()
+    some = []
+    for begin, end in pairwise([0, *cuts, len(lengths_U)]):
+        if begin < end:
+            longest = max(1, int(lengths_U[end - 1]))
+            some.append(Tokens(rows_UC[begin:end, 1 : longest + 1], Layout.padded(lengths_U[begin:end], longest)))
+    return places_N, some

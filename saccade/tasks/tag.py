@@ -19,7 +19,7 @@ from saccade.data.columns import Columns, Ragged, ids_dtype, writing
 from saccade.data.conll import TagCounts, Tagged
 from saccade.data.splits import Split
 from saccade.data.tagged import TagData, has_tagged, of_length, rewritten, split_tagged, written_scheme
-from saccade.data.vectors import opened_vectors, vector_words, write_vectors
+from saccade.data.vectors import vector_words
 from saccade.disk import write_file
 from saccade.errors import UsageError
 from saccade.metrics.score import Score
@@ -29,6 +29,8 @@ from saccade.models.trainable import Trainable
 from saccade.score_tags import evaluate_tags, score_tags
 from saccade.tag import TAGS_FILE, WORDS_FILE, Engine, read_tags, read_words, sizes_of
 from saccade.tasks.base import Recipe, preset_gives
+from saccade.tasks.vectors import begin_with, check_vectors, open_run_vectors, write_run_vectors
+from saccade.tasks.vectors import told as told_of_vectors
 from saccade.text import BpeText, train_tokenizers
 from saccade.text.tags import Scheme, TagSet
 from saccade.text.words import GivenWords, PiecesOfWords, WordForm, WordList, WordTextConfig
@@ -41,7 +43,6 @@ SAMPLE = 2000
 """Sentences that vocabularies are estimated from."""
 AT_ONCE = 1000
 """Sentences that are written together."""
-VECTORS = "vectors"
 _SPLITS: tuple[Split, ...] = ("train", "valid")
 _SHORT = 48
 
@@ -69,11 +70,7 @@ class TagRecipe(Recipe):
                 f"model.characters is {self.model.characters.kind}, but text.kind is {self.text.kind}: words are cut "
                 "into pieces, which are read in their place. Set model.characters to null, or text.kind to word"
             )
-        if self.model.vectors is not None and not in_words:
-            raise ValueError(
-                f"model.vectors has vectors of words, but text.kind is {self.text.kind}, which cuts words into pieces: "
-                "set text.kind to word, or leave the vectors out"
-            )
+        check_vectors(self.model.vectors, self.text.kind, takes_more=True)
         if isinstance(self.text, BpeText) and self.text.dropout > 0:
             raise ValueError("text.dropout cuts a text otherwise each time, which is not done for tagging: set it to 0")
         if isinstance(self.model.output, CrfOutput) and self.train.smoothing > 0:
@@ -221,9 +218,8 @@ class TagTask:
         written = written_scheme(self.recipe.data, base=self.base) if tags.scheme != "none" else "none"
         for split in _SPLITS:
             self._write_split(folder / "data" / split, split, text, tags, written)
-        vectors = self.recipe.model.vectors
-        if vectors is not None and isinstance(text, WordList):
-            write_vectors(folder / "data" / VECTORS, vectors.path, text.names(), base=self.base)
+        if isinstance(text, WordList):
+            write_run_vectors(self.recipe.model.vectors, text.names(), folder, self.base)
 
     def _artefacts(self, folder: Path) -> tuple[WordList | PiecesOfWords, TagSet]:
         return read_words(folder, in_pieces=not isinstance(self.recipe.text, GivenWords)), read_tags(folder)
@@ -264,15 +260,14 @@ class TagTask:
 
     def open(self, folder: Path) -> "TagReady":
         stores: dict[str, Columns] = {split: Columns.open(folder / "data" / split) for split in _SPLITS}
-        if self.recipe.model.vectors is not None:
-            stores[VECTORS] = Columns.open(folder / "data" / VECTORS)
+        vectors = open_run_vectors(self.recipe.model.vectors, folder)
         text, tags = self._artefacts(folder)
         if self.recipe.train.metric == "f1" and tags.scheme == "none":
             raise UsageError(
                 "train.metric is f1, which counts spans, but the tags write none: choose accuracy, or say by "
                 "data.scheme how spans are written."
             )
-        return TagReady(self.recipe, text, tags, stores)
+        return TagReady(self.recipe, text, tags, stores, vectors)
 
 
 def _chunks(rows: Iterator[Tagged]) -> Iterator[list[Tagged]]:
@@ -297,6 +292,7 @@ class TagReady:
     text: WordList | PiecesOfWords
     tags: TagSet
     stores: Mapping[str, Columns]
+    vectors: Columns | None
 
     @property
     def model_settings(self) -> dict[str, Any]:
@@ -328,9 +324,7 @@ class TagReady:
         ]
         if self.tags.scheme != "none":
             told.append(f"tags: spans are learnt as {self.tags.scheme}")
-        if VECTORS in self.stores:
-            told.append(str(self.stores[VECTORS].facts["told"]))
-        return tuple(told)
+        return (*told, *told_of_vectors(self.vectors))
 
     @property
     def width(self) -> int:
@@ -338,9 +332,7 @@ class TagReady:
 
     def build(self) -> Tagger:
         model = build_tagger(self.recipe.model, TaggerSizes.named(self.sizes), self.tags.steps())
-        if VECTORS in self.stores:
-            embed = model.encoder.embed
-            opened_vectors(self.stores[VECTORS]).fill(embed.table, scale=embed.scale)
+        begin_with(self.vectors, model.encoder.embed.table, model.encoder.embed.scale)
         return model
 
     def _lengths(self, split: str) -> NDArray[np.int64]:

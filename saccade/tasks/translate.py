@@ -13,6 +13,7 @@ from pydantic import ConfigDict, model_validator
 
 from saccade.config import plain
 from saccade.data.batching import Cursor, Encode, Plan, batches, collate
+from saccade.data.columns import Columns
 from saccade.data.files import Counts, FilesData
 from saccade.data.splits import DataConfig, Split, has_split, length_rule, split_pairs
 from saccade.data.store import Store, write_store
@@ -23,6 +24,8 @@ from saccade.models.build import build_translator
 from saccade.models.trainable import Trainable
 from saccade.models.translator import Translator, TranslatorConfig
 from saccade.tasks.base import Recipe, preset_gives
+from saccade.tasks.vectors import begin_with, check_vectors, open_run_vectors, write_run_vectors
+from saccade.tasks.vectors import told as told_of_vectors
 from saccade.text import BpeDropout, BpeText, ByteText, CharText, TextConfig, TextPair, train_tokenizers
 from saccade.text.pair import SOURCE_FILE, TARGET_FILE
 from saccade.train.validation import mean_loss, valid_lines
@@ -52,6 +55,11 @@ class TranslateRecipe(Recipe):
     """The encoder and the decoder."""
     decode: DecodeConfig = DecodeConfig()
     """How outputs are searched for, unless the command says otherwise."""
+
+    @model_validator(mode="after")
+    def _words_have_vectors(self) -> "TranslateRecipe":
+        check_vectors(self.model.vectors, self.text.kind)
+        return self
 
     @model_validator(mode="after")
     def _copies_what_it_can_write(self) -> "TranslateRecipe":
@@ -138,6 +146,7 @@ class TranslateTask:
         text = TextPair.load(folder)
         for split in _SPLITS:
             self._write_split(folder, split, text)
+        write_run_vectors(self.recipe.model.vectors, text.source.model.pieces(), folder, self.base)
 
     def _write_split(self, folder: Path, split: Split, text: TextPair) -> None:
         data, counts = self.recipe.data, Counts()
@@ -157,7 +166,8 @@ class TranslateTask:
 
     def open(self, folder: Path) -> "TranslateReady":
         stores: dict[str, Store] = {split: Store.open(folder / "data" / split) for split in _SPLITS}
-        return TranslateReady(self.recipe, TextPair.load(folder), stores)
+        vectors = open_run_vectors(self.recipe.model.vectors, folder)
+        return TranslateReady(self.recipe, TextPair.load(folder), stores, vectors)
 
 
 @dataclass(frozen=True)
@@ -165,6 +175,7 @@ class TranslateReady:
     recipe: TranslateRecipe
     pair: TextPair
     stores: Mapping[str, Store]
+    vectors: Columns | None = None
 
     @property
     def model_settings(self) -> dict[str, Any]:
@@ -189,14 +200,17 @@ class TranslateReady:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        return tuple(f"{split}: {told}" for split, store in self.stores.items() for told in store.counts.sentences())
+        told = (f"{split}: {told}" for split, store in self.stores.items() for told in store.counts.sentences())
+        return (*told, *told_of_vectors(self.vectors))
 
     @property
     def width(self) -> int:
         return self.recipe.model.decoder.width
 
     def build(self) -> Translator:
-        return build_translator(self.recipe.model, self.pair.source.size, self.pair.target.size)
+        model = build_translator(self.recipe.model, self.pair.source.size, self.pair.target.size)
+        begin_with(self.vectors, model.encoder.embed.table, model.encoder.embed.scale)
+        return model
 
     @cached_property
     def _plan(self) -> Plan:

@@ -29,6 +29,7 @@ PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "mechanisms").glob("*.md")),
+    *sorted((ROOT / "docs" / "tasks").glob("*.md")),
 ]
 LINKED = [*PAGES, *(ROOT / "docs" / "results").glob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 RECIPES = ROOT / "docs" / "recipes.md"

@@ -72,12 +72,14 @@ def test_every_option_is_tested(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the examples speak of: `runs/dates`, `train.yaml` and a few files of lines."""
+    """What the examples speak of: runs in `runs/`, `train.yaml` and a few files of lines."""
     folder = tmp_path_factory.mktemp("examples")
     write_corpus(folder)
     (folder / "dates.txt").write_text("3 mars 1999\n\n1/31/2020\n", encoding="utf-8")
-    done = saccade_command("train", "dates", "-q", "--out", folder / "runs" / "dates", *_small())
-    assert done.exit_code == 0, done.stderr
+    (folder / "text.txt").write_text("Ada Dunmor came.\n\nIt rained in Port Balwin.\n", encoding="utf-8")
+    for name in ("dates", "ner-notices"):
+        done = saccade_command("train", name, "-q", "--out", folder / "runs" / name, *_small())
+        assert done.exit_code == 0, done.stderr
     return folder
 
 

@@ -12,11 +12,14 @@ import pytest
 import saccade
 from saccade import config
 from saccade.cli.plan import parameters
+from saccade.data.conll import ConllData, ConlluData
 from saccade.data.dates import DatesData
 from saccade.data.files import FilesData, Parallel, locate, raw_lines
+from saccade.data.notices import NoticesData, notice
 from saccade.recipe import Recipe, load_recipe, parse_recipe
 from saccade.recipes import described, shipped, shipped_text
 from saccade.train.events import Logged, Prepared, Validated
+from tests.support.tagging import conll, conllu
 from tests.support.tiny import write_corpus
 
 LINES = {"train": 200, "valid": 4, "test": 4}
@@ -51,6 +54,12 @@ def on_stand_in(name: str, folder: Path) -> Recipe:
     match recipe.data:
         case DatesData():
             return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
+        case NoticesData():
+            return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
+        case ConllData() | ConlluData():
+            if recipe.model.vectors is not None and not os.environ.get("SACCADE_DATA"):
+                pytest.skip(f"{name} needs word vectors: set SACCADE_DATA to the folder that holds them")
+            return saccade.recipe(name, *_tagged_stand_ins(recipe.data, folder), *QUICK)
         case FilesData() if needs_data(recipe):
             there = {split: getattr(recipe.data, split) for split in LINES}
             named = [path for files in there.values() for path in (*files.source, *files.target)]
@@ -62,6 +71,16 @@ def on_stand_in(name: str, folder: Path) -> Recipe:
         case _:
             write_corpus(folder, train=60, valid=5)
             return saccade.recipe(name, *QUICK)
+
+
+def _tagged_stand_ins(data: ConllData | ConlluData, folder: Path) -> list[str]:
+    """Generated sentences in the place of the recipe's files."""
+    written = conll if isinstance(data, ConllData) else conllu
+    settings = []
+    for split, count in (("train", 60), ("valid", 5), ("test", 5)):
+        (folder / f"{split}.txt").write_text(written([notice(1, "train", number) for number in range(count)]))
+        settings.append(f"data.{split}={folder / f'{split}.txt'}")
+    return settings
 
 
 @every_recipe
