@@ -511,6 +511,29 @@ linformer, one for all layers:
 window encoder, lstm decoder:
   encoder: {kind: transformer, layers: 2, width: 6, heads: 3, pattern: {kind: window, width: 2}, positions: alibi}
   decoder: {kind: lstm, width: 5, attention: {score: general}, bridge: mean}
+weights dropped:
+  encoder: {kind: transformer, layers: 2, width: 6, heads: 2, attention_dropout: 0.3}
+  decoder: {kind: transformer, layers: 2, width: 6, heads: 3, attention_dropout: 0.4, dropout: 0.0, norm: post}
+weights dropped, relative, keys and values, then alone:
+  encoder: {kind: transformer, layers: 1, width: 6, heads: 2, attention_dropout: 0.2, positions: relative}
+  decoder:
+    {kind: transformer, layers: 2, width: 6, heads: 3, attention_dropout: 0.2, positions: relative,
+     relative_values: false, relative_per_head: true}
+weights dropped, window and rotary:
+  encoder:
+    {kind: transformer, layers: 2, width: 6, heads: 2, attention_dropout: 0.3, positions: alibi,
+     pattern: {kind: window, width: 2}}
+  decoder: {kind: transformer, layers: 1, width: 8, heads: 2, attention_dropout: 0.1, positions: rotary}
+weights dropped, tree and bigbird:
+  encoder: {kind: transformer, layers: 1, width: 6, heads: 2, attention_dropout: 0.3, positions: tree}
+  decoder:
+    {kind: transformer, layers: 2, width: 6, heads: 3, attention_dropout: 0.3,
+     pattern: {kind: bigbird, block: 1, window: 0, global_blocks: 1, random_blocks: 1}}
+weights dropped, linformer, lstm decoder:
+  encoder:
+    {kind: transformer, layers: 2, width: 6, heads: 2, attention_dropout: 0.3,
+     pattern: {kind: linformer, slots: 3, places: 7}}
+  decoder: {kind: lstm, width: 5, attention: {score: general}, bridge: mean}
 tree, both:
   encoder: {kind: transformer, layers: 2, width: 6, heads: 2, positions: tree, tree_distance: 2, relative_distance: 2}
   decoder: {kind: transformer, layers: 1, width: 6, heads: 3}

@@ -49,7 +49,7 @@ transformer, tied:
 transformer, GPT-2's:
   decoder:
     {kind: transformer, layers: 2, width: 6, heads: 3, activation: gelu-tanh, positions: learned, places: 9,
-     scale_embedding: false}
+     scale_embedding: false, attention_dropout: 0.1}
 transformer, rotary, windowed:
   decoder: {kind: transformer, layers: 2, width: 8, heads: 2, positions: rotary, pattern: {kind: window, width: 2}}
 """

@@ -81,7 +81,7 @@ class Columns:
         opened = Columns(folder, facts)
         try:
             opened._check_files()
-            _ = opened.columns
+            _ = opened.columns, opened.counts
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise UsageError(
                 f"{folder}/store.json: is not as a store writes it ({error!r}). Prepare it again."

@@ -74,7 +74,9 @@ class TransformerConfig(Section):
     feedforward: int | None = Field(None, ge=1)
     """Inner width of the feed-forward part; four times the width where not given."""
     dropout: float = Field(0.1, ge=0.0, lt=1.0)
-    """Dropout on embeddings, inside the feed-forward part and before each residual sum; none on attention weights."""
+    """Dropout on embeddings, inside the feed-forward part and before each residual sum."""
+    attention_dropout: float = Field(0.0, ge=0.0, lt=1.0)
+    """Dropout on the weights of self- and cross-attention, behind the softmax (BERT, GPT-2: 0.1)."""
     norm: Literal["pre", "post"] = "pre"
     """The norm before each part (pre) or behind each sum (post, as in the paper)."""
     norm_kind: Literal["layer", "rms", "detached", "batch", "none"] = "layer"
@@ -284,6 +286,7 @@ def stack_of(config: TransformerConfig, *, memory_width: int | None, causal: boo
             config.heads,
             config.inner,
             dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
             norm=config.norm,
             activation=config.activation,
             memory_width=memory_width,

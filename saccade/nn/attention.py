@@ -10,8 +10,8 @@ from saccade.nn import kernels, masks
 from saccade.nn.dropout import Dropout
 from saccade.nn.kernels import Activation, Product
 from saccade.nn.linformer import Linformer
-from saccade.nn.patterns import Pattern, by_blocks
-from saccade.nn.positions import NoPlaces
+from saccade.nn.patterns import Pattern
+from saccade.nn.positions import Alibi, NoPlaces
 from saccade.nn.scores import attend
 from saccade.nn.watch import Watch
 from saccade.types import Layout
@@ -24,11 +24,12 @@ def weigh(
     may_look: Tensor | None,
     places: NoPlaces,
     distance: Tensor | None,
+    dropout: Dropout,
     between_BTS: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Scaled dot-product attention (Vaswani et al. 2017, equation 1) of each head: (B, T, H, K), (B, H, T, S)."""
     q_BHTK, k_BHSK, v_BHSK = (x.transpose(1, 2) for x in (q_BTHK, k_BSHK, v_BSHK))
-    mixed_BHTK, weights_BHTS = _weigh(q_BHTK, k_BHSK, v_BHSK, may_look, places, distance, between_BTS)
+    mixed_BHTK, weights_BHTS = _weigh(q_BHTK, k_BHSK, v_BHSK, may_look, places, distance, dropout, between_BTS)
     return mixed_BHTK.transpose(1, 2), weights_BHTS
 
 
@@ -39,23 +40,28 @@ def _weigh(
     may_look: Tensor | None,
     places: NoPlaces,
     distance: Tensor | None,
+    dropout: Dropout,
     between_BTS: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     scores_BHTS = q_BHTK @ k_BHSK.mT * q_BHTK.shape[-1] ** -0.5
     bias = None if distance is None else places.bias(q_BHTK, distance, between_BTS)
-    mixed_BHTK, weights_BHTS = attend(scores_BHTS if bias is None else scores_BHTS + bias, v_BHSK, may_look)
+    mixed_BHTK, weights_BHTS = attend(scores_BHTS if bias is None else scores_BHTS + bias, v_BHSK, may_look, dropout)
     more = None if distance is None else places.of_values(weights_BHTS, distance, between_BTS)
     return mixed_BHTK if more is None else mixed_BHTK + more.to(mixed_BHTK.dtype), weights_BHTS
 
 
 class Heads(nn.Module):
-    """Side by side, contiguous slices of the width; mapped once more where they are joined."""
+    """Side by side, contiguous slices of the width; mapped once more where they are joined.
 
-    def __init__(self, width: int, heads: int) -> None:
+    `dropout` is of their weights, behind the softmax, as in BERT and GPT-2: it is drawn for every query, key and head.
+    """
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
         self.width = width // heads
         self.out = projection(width, width, parts=1)
+        self.dropout = Dropout(dropout)
 
     def split(self, x: Tensor, parts: int) -> Tensor:
         """(…, parts · D) -> (…, parts, H, K)."""
@@ -66,6 +72,8 @@ class Heads(nn.Module):
         return kernels.product(mixed.flatten(-2), self.out)
 
     def without_twin(self, device: torch.device) -> list[str]:
+        if self.dropout.rate > 0.0 and not kernels.drops_weights(device):
+            return ["attention with dropout holds all of its weights"]
         if device.type != "cuda" or kernels.takes_heads(self.width):
             return []
         return [f"attention with heads {self.width} wide is computed on padded sentences"]
@@ -83,13 +91,14 @@ class SelfAttention(nn.Module):
         width: int,
         heads: int,
         *,
+        dropout: float = 0.0,
         places: NoPlaces | None = None,
         pattern: Pattern | None = None,
         slots: Linformer | None = None,
     ) -> None:
         super().__init__()
         self.of_input = projection(width, width, parts=3)
-        self.heads = Heads(width, heads)
+        self.heads = Heads(width, heads, dropout)
         self.places = NoPlaces() if places is None else places
         self.pattern = pattern
         self.slots = slots
@@ -99,15 +108,24 @@ class SelfAttention(nn.Module):
         return self.heads.split(self.of_input(x), 3)
 
     def without_twin(self, device: torch.device) -> list[str]:
-        """Dense kernels take biases and blocks, those for packed sentences do not; none acts on the values."""
+        """Dense kernels take biases and blocks, those for packed sentences most blocks; none acts on the values."""
         if self.places.acts_on_values:
             return [f"self-attention with {self.places.kind} positions on the values holds all of its weights"]
-        if device.type != "cuda":
+        taken = self.pattern is not None and self._takes_pattern(self.pattern)
+        if device.type != "cuda" or taken:
             return []
         outside = [f"{self.places.kind} positions"] if self.places.acts_on_scores else []
         outside += [] if self.pattern is None else [f"pattern {self.pattern.kind}"]
         outside += [] if self.slots is None else ["pattern linformer"]
         return [f"self-attention with {' and '.join(outside)} is computed on padded sentences"] if outside else []
+
+    @property
+    def _slopes_H(self) -> Tensor | None:
+        return self.places.slopes_H if isinstance(self.places, Alibi) else None
+
+    def _takes_pattern(self, pattern: Pattern) -> bool:
+        placed = self.places.acts_on_scores and self._slopes_H is None
+        return not placed and self.heads.dropout.rate == 0.0 and kernels.takes_pattern(pattern, self.heads.width)
 
     def look(
         self,
@@ -125,14 +143,15 @@ class SelfAttention(nn.Module):
         patterned = self.pattern is not None and not self.pattern.sees_all_of(layout.longest)
         plain = not self.places.acts_on_scores and not patterned and self.slots is None
         if plain and watch is None:
-            return kernels.self_attention(qkv, layout, causal=causal)
+            return kernels.self_attention(qkv, layout, self.heads.dropout, causal=causal)
+        if self.pattern is not None and patterned and watch is None:
+            placed, slopes_H, dropout = self.places.acts_on_scores, self._slopes_H, self.heads.dropout
+            return kernels.block_attention(
+                qkv, layout, self.pattern, self._mix, dropout, causal=causal, placed=placed, slopes_H=slopes_H
+            )
         q, k, v = (masks.pad(x, layout) for x in qkv.unbind(-3))
         if self.slots is not None:
             return masks.pack(self._look_at_slots(self.slots, q, k, v, layout, watch, kind), layout)
-        if self.pattern is not None and patterned and watch is None:
-            placed = self.places.acts_on_scores
-            mixed = by_blocks(q, k, v, layout, self.pattern, self._mix, causal=causal, placed=placed)
-            return masks.pack(mixed, layout)
         place = torch.arange(layout.longest, device=q.device)
         distance_TT = place - place[:, None]
         may_look = self._may_look(layout, place, causal=causal, patterned=patterned)
@@ -140,7 +159,8 @@ class SelfAttention(nn.Module):
             q_BHTK, k_BHTK, v_BHTK = (x.transpose(1, 2) for x in (q, k, v))
             mixed_BHTK = self._mix(q_BHTK, k_BHTK, v_BHTK, may_look, distance_TT, between_BTT)
             return masks.pack(mixed_BHTK.transpose(1, 2), layout)
-        mixed_BTHK, weights_BHTT = weigh(q, k, v, may_look, self.places, distance_TT, between_BTT)
+        dropout = self.heads.dropout
+        mixed_BTHK, weights_BHTT = weigh(q, k, v, may_look, self.places, distance_TT, dropout, between_BTT)
         watch.saw_attention(kind, weights_BHTT)
         return masks.pack(mixed_BTHK, layout)
 
@@ -174,18 +194,19 @@ class SelfAttention(nn.Module):
         distance: Tensor | None,
         between_BTS: Tensor | None = None,
     ) -> Tensor:
+        dropout = self.heads.dropout
         if self.places.acts_on_values:  # the weights themselves are needed
-            return _weigh(q_BHTK, k_BHSK, v_BHSK, may_look, self.places, distance, between_BTS)[0]
+            return _weigh(q_BHTK, k_BHSK, v_BHSK, may_look, self.places, distance, dropout, between_BTS)[0]
         bias = None if distance is None else self.places.bias(q_BHTK, distance, between_BTS)
-        return kernels.biased(q_BHTK, k_BHSK, v_BHSK, may_look, bias)
+        return kernels.biased(q_BHTK, k_BHSK, v_BHSK, may_look, bias, dropout)
 
     def _look_at_slots(
         self, slots: Linformer, q: Tensor, k: Tensor, v: Tensor, layout: Layout, watch: Watch | None, kind: str
     ) -> Tensor:
         k_BMHK, v_BMHK = slots(k, v, layout)
         if watch is None:
-            return kernels.dot_product(q, k_BMHK, v_BMHK, None, causal=False)
-        mixed_BTHK, weights_BHTM = weigh(q, k_BMHK, v_BMHK, None, self.places, None)
+            return kernels.dot_product(q, k_BMHK, v_BMHK, None, False, self.heads.dropout)
+        mixed_BTHK, weights_BHTM = weigh(q, k_BMHK, v_BMHK, None, self.places, None, self.heads.dropout)
         watch.saw_attention(kind, slots.seen(weights_BHTM, layout))
         return mixed_BTHK
 
@@ -193,11 +214,11 @@ class SelfAttention(nn.Module):
 class CrossAttention(nn.Module):
     """Several attentions of one sequence to another."""
 
-    def __init__(self, width: int, heads: int, memory_width: int) -> None:
+    def __init__(self, width: int, heads: int, memory_width: int, *, dropout: float = 0.0) -> None:
         super().__init__()
         self.of_query = projection(width, width, parts=1)
         self.of_memory = projection(memory_width, width, parts=2)
-        self.heads = Heads(width, heads)
+        self.heads = Heads(width, heads, dropout)
 
     def queries(self, x: Tensor) -> Tensor:
         """(…, D) -> (…, H, K)."""
@@ -210,7 +231,7 @@ class CrossAttention(nn.Module):
     def look(self, q: Tensor, kv: Tensor, queries: Layout, keys: Layout, watch: Watch | None = None) -> Tensor:
         """What each query sees of each head's values (…, H, K), laid out as the queries."""
         if watch is None:
-            return kernels.cross_attention(q, kv, queries, keys)
+            return kernels.cross_attention(q, kv, queries, keys, self.heads.dropout)
         k, v = kv.unbind(-3)
         seen_B1S = masks.keys_B1S(keys)
         mixed_BTHK, weights_BHTS = weigh(
@@ -220,6 +241,7 @@ class CrossAttention(nn.Module):
             None if seen_B1S is None else seen_B1S[:, None],
             NoPlaces(),
             None,
+            self.heads.dropout,
         )
         watch.saw_attention("cross", weights_BHTS)
         return masks.pack(mixed_BTHK, queries)

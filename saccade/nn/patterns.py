@@ -71,6 +71,11 @@ class BigBird:
     layer: int
     kind = "bigbird"
 
+    @property
+    def key(self) -> int:
+        """What seed and layer make of the draw."""
+        return int(_scrambled(self.seed, self.layer))
+
     def sees_all_of(self, tokens: int) -> bool:
         return -(-tokens // self.block) <= max(self.reach + 1, self.begins)
 
@@ -102,7 +107,7 @@ class BigBird:
             last = (mine + self.reach + 1).clamp(min=self.begins).minimum(end)
             left = end - self.begins - (last - first)
         heads_H1 = torch.arange(self.heads, device=block.device)[:, None]
-        key: Tensor = _scrambled(self.seed, self.layer, heads_H1, mine)
+        key: Tensor = _scrambled(self.seed, self.layer, heads_H1, mine)  # as in nn/triton_draw.py
         taken: list[Tensor] = []
         for turn in range(self.drawn):
             pick = _scrambled(key, turn) % (left - turn).clamp(min=1)

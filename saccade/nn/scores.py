@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from saccade.nn.dropout import Dropout
+
 ScoreKind = Literal[
     "dot", "scaled-dot", "general", "reduced-rank", "additive", "concat", "location", "cosine", "mean", "last"
 ]
@@ -200,7 +202,13 @@ def weigh(scores: Tensor, may_look: Tensor | None) -> Tensor:
     return scores.masked_fill(~may_look, blocked).softmax(-1, dtype=precise) * may_look
 
 
-def attend(scores: Tensor, values: Tensor, may_look: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The values' mean, weighted by softmax(scores) over the last dimension; a row that may look nowhere gets zeros."""
+def attend(
+    scores: Tensor, values: Tensor, may_look: Tensor | None, dropout: Dropout | None = None
+) -> tuple[Tensor, Tensor]:
+    """The values' mean, weighted by softmax(scores) over the last dimension; a row that may look nowhere gets zeros.
+
+    In training, Drop(softmax(scores)): the weights that are given back are those that the values were taken with.
+    """
     weights = weigh(scores, may_look)
+    weights = weights if dropout is None else dropout(weights)
     return weights.to(values.dtype) @ values, weights

@@ -99,6 +99,7 @@ class Block(nn.Module):
         inner: int,
         *,
         dropout: float,
+        attention_dropout: float = 0.0,
         norm: NormPlace,
         activation: Activation,
         memory_width: int | None,
@@ -112,10 +113,14 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         self.causal = causal
-        self.look_self = SelfAttention(width, heads, places=places, pattern=pattern, slots=slots)
+        self.look_self = SelfAttention(
+            width, heads, dropout=attention_dropout, places=places, pattern=pattern, slots=slots
+        )
         self.around_self = Residual(width, dropout, norm, norm_kind, epsilon)
-        self.look_memory = None if memory_width is None else CrossAttention(width, heads, memory_width)
-        self.around_memory = None if memory_width is None else Residual(width, dropout, norm, norm_kind, epsilon)
+        self.look_memory = self.around_memory = None
+        if memory_width is not None:
+            self.look_memory = CrossAttention(width, heads, memory_width, dropout=attention_dropout)
+            self.around_memory = Residual(width, dropout, norm, norm_kind, epsilon)
         self.feed_forward = FeedForward(width, inner, dropout, activation, gated=gated)
         self.around_feed_forward = Residual(width, dropout, norm, norm_kind, epsilon)
 

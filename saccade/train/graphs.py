@@ -147,6 +147,7 @@ class Graphs:
                     f"this model cannot be captured as a CUDA graph: {str(cause).splitlines()[0]} "
                     "Set train.graphs=false and resume."
                 ) from error
+            self.pool = torch.cuda.graph_pool_handle()  # the one of a failed capture cannot be used again
             torch.cuda.empty_cache()  # what launches have left there a capture cannot take, and cannot give back
         self._stop(reason)
         return None

@@ -221,6 +221,33 @@ def test_dropout_acts_in_training_only(case: TranslatorCase) -> None:
         assert torch.equal(first, model(batch))
 
 
+def has_transformer(config: TranslatorConfig) -> bool:
+    return "transformer" in (config.encoder.kind, config.decoder.kind)
+
+
+@pytest.mark.parametrize("case", [case for case in every_translator() if has_transformer(case.config)], ids=name_of)
+def test_dropout_of_attention_weights_acts_in_training_only(case: TranslatorCase) -> None:
+    """Alone, in each side that has it."""
+    tree = plain(case.config)
+    for side in ("encoder", "decoder"):
+        zeros = {name: 0.0 for name in tree[side] if name.endswith("dropout")}
+        tree[side] |= zeros | ({"sampling": None} if "sampling" in tree[side] else {})
+    still = TranslatorCase(case.name, TranslatorConfig.model_validate(tree))
+    for side in ("encoder", "decoder"):
+        if tree[side]["kind"] != "transformer":
+            continue
+        dropped = tree | {side: tree[side] | {"attention_dropout": 0.5}}
+        dropping = TranslatorCase(case.name, TranslatorConfig.model_validate(dropped))
+        model, batch = dropping.build(), dropping.batch()
+        with torch.no_grad():
+            assert torch.equal(model(batch), still.build()(batch))
+            torch.manual_seed(5)
+            first, other = model.train()(batch), model(batch)
+            assert not torch.allclose(first, other)
+            torch.manual_seed(5)
+            assert torch.equal(first, model(batch))
+
+
 # ---- the state is a pytree that decoding can select from
 
 

@@ -106,6 +106,8 @@ SENSELESS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
         "none",
         "would show a token what follows it",
     ),
+    ({}, {"kind": "transformer", "attention_dropout": 1.0}, "none", "attention_dropout\n.* less than 1"),
+    ({"attention_dropout": 0.1}, {}, "none", "attention_dropout\n.* not permitted"),
 ]
 """Encoder, decoder (both lstm where nothing else is said), tie, and what the reason holds."""
 

@@ -29,6 +29,14 @@ CASES = {
         "text={kind: bpe, size: 290, dropout: 0.3}",
         "train.schedule={kind: cosine, warmup: 3, floor: 0.1}",
     ),
+    "transformer, attention dropout": (
+        "transformer",
+        "train.save_every=4",
+        "model.encoder.attention_dropout=0.3",
+        "model.decoder.attention_dropout=0.2",
+        "model.decoder.dropout=0.0",
+        "model.decoder.pattern={kind: window, width: 2}",
+    ),
     "transformer, accumulated, averaged": (
         "transformer",
         "train.save_every=3",

@@ -94,6 +94,10 @@ SIDES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "post-norm": (WIDE | {"norm": "post", "activation": "gelu", "dropout": 0.0}, {}),
     "rotary": (WIDE | {"positions": "rotary", "norm_kind": "rms", "gated": True}, {}),
     "relative": (WIDE | {"positions": "relative"}, {}),
+    "attention dropout": (WIDE | {"attention_dropout": 0.2}, {}),
+    "attention dropout, padded": (WIDE | {"attention_dropout": 0.2, "positions": "alibi"}, {}),
+    "attention dropout, narrow heads": (WIDE | {"attention_dropout": 0.2, "heads": 8}, {}),
+    "attention dropout, window": (WIDE | {"attention_dropout": 0.2, "pattern": {"kind": "window", "width": 5}}, {}),
     "window": (WIDE | {"positions": "alibi", "pattern": {"kind": "window", "width": 5}}, {}),
 }
 ADDITIVE = {"score": "additive"}

@@ -13,7 +13,7 @@ import saccade
 from saccade.config import parse
 from saccade.models.build import build_translator
 from saccade.models.translator import Translator, TranslatorConfig
-from saccade.nn import kernels, triton_attention, triton_embedding, triton_residual
+from saccade.nn import kernels, triton_attention, triton_blocks, triton_embedding, triton_residual
 from saccade.train.events import Prepared
 from saccade.types import Batch
 from tests.cases import TranslatorCase, every_translator, name_of
@@ -25,22 +25,34 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 STEPWISE = "step by step"
 SIDE = {"kind": "transformer", "layers": 1, "width": 32, "heads": 2}
 PADDED, PASSES = "is computed on padded sentences", "takes several passes over memory"
+HELD = "holds all of its weights"
 
 WORDS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "plain": ({}, []),
     "gelu": ({"activation": "gelu", "norm": "post"}, []),
     "rotary": ({"positions": "rotary"}, []),
+    "dropout": ({"attention_dropout": 0.3}, []),
     "narrow heads": ({"heads": 4}, [f"attention with heads 8 wide {PADDED}"]),
     "relative": (
         {"positions": "relative"},
-        ["self-attention with relative positions on the values holds all of its weights"],
+        [f"self-attention with relative positions on the values {HELD}"],
     ),
     "relative, keys": (
         {"positions": "relative", "relative_values": False},
         [f"self-attention with relative positions {PADDED}"],
     ),
     "alibi": ({"positions": "alibi"}, [f"self-attention with alibi positions {PADDED}"]),
-    "window": ({"pattern": {"kind": "window", "width": 2}}, [f"self-attention with pattern window {PADDED}"]),
+    "window": ({"pattern": {"kind": "window", "width": 2}}, []),
+    "window, alibi": ({"pattern": {"kind": "window", "width": 2}, "positions": "alibi"}, []),
+    "window, relative": (
+        {"pattern": {"kind": "window", "width": 2}, "positions": "relative", "relative_values": False},
+        [f"self-attention with relative positions and pattern window {PADDED}"],
+    ),
+    "bigbird": ({"pattern": {"kind": "bigbird", "block": 16, "window": 0, "global_blocks": 1}}, []),
+    "bigbird of few tokens a block": (
+        {"pattern": {"kind": "bigbird", "block": 2, "window": 0, "global_blocks": 1}},
+        [f"self-attention with pattern bigbird {PADDED}"],
+    ),
     "bigbird, alibi": (
         {"pattern": {"kind": "bigbird", "block": 2, "window": 0, "global_blocks": 1}, "positions": "alibi"},
         [f"self-attention with alibi positions and pattern bigbird {PADDED}"],
@@ -72,7 +84,8 @@ def test_each_part_of_a_transformer_answers_for_itself(name: str) -> None:
     model = built(SIDE | settings, SIDE)
     assert said(model, "encoder", GPU) == expected
     assert said(model, "decoder", GPU) == []
-    everywhere = [told for told in expected if "holds all of its weights" in told]
+    everywhere = [told for told in expected if HELD in told]
+    everywhere += [f"attention with dropout {HELD}"] if "attention_dropout" in settings else []
     assert said(model, "encoder", CPU) == everywhere  # the CPU's dense kernels take all else
 
 
@@ -159,9 +172,9 @@ def test_fused_recurrences_and_dense_kernels_are_called_where_nothing_else_is_sa
         told = said(model, side, CPU)
         if getattr(case.config, side).kind == "transformer":
             layers = getattr(case.config, side).layers
-            to_itself = attentions - (layers if side == "decoder" else 0)  # cross-attention is always dense
-            readable = any("holds all of its weights" in each for each in told)
-            assert to_itself == 0 if readable else to_itself >= layers
+            across = layers if side == "decoder" and f"attention with dropout {HELD}" not in told else 0
+            to_itself = attentions - across
+            assert to_itself == 0 if any(HELD in each for each in told) else to_itself >= layers
         else:
             assert (recurrences == 0) == any(STEPWISE in each for each in told), told
 
@@ -172,11 +185,12 @@ def test_kernels_are_called_on_a_gpu_where_nothing_else_is_said(name: str, monke
     settings, _ = WORDS[name]
     model, batch = built(SIDE | settings, SIDE).cuda().train(), packed_batch().to(GPU)
     attention = counted(monkeypatch, triton_attention, "attend_self")
+    in_blocks = counted(monkeypatch, triton_blocks, "attend")
     around = counted(monkeypatch, triton_residual, "residual_norm", "activate")
     embedding = counted(monkeypatch, triton_embedding, "embed")
     model.encode(batch.source)
     told = " ".join(said(model, "encoder", GPU))
-    assert (attention["attend_self"] == 0) == ("attention with" in told)
+    assert (attention.total() + in_blocks.total() == 0) == ("attention with" in told)
     assert (around["residual_norm"] == 0) == ("residual sum" in told)
     assert (around["activate"] == 0) == ("feed-forward" in told)
     assert (embedding["embed"] == 0) == ("learned positions" in told)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from saccade import presets
 from saccade.models.causal_transformer import CausalTransformer
 from saccade.models.transformer_config import TransformerConfig
 from saccade.models.transformer_encoder import TransformerEncoder
@@ -146,6 +147,15 @@ def test_the_size_of_bert(layers: int, width: int, heads: int, size: int) -> Non
         pooler, segments = nn.Linear(width, width), nn.Embedding(2, width)
     parts = (encoder, pooler, segments)
     assert sum(p.numel() for part in parts for p in part.parameters()) == size
+
+
+def test_the_presets_drop_as_much(transformers: Any) -> None:
+    """Of values and of attention weights."""
+    bert, gpt2 = transformers.BertConfig(), transformers.GPT2Config()
+    encoder, decoder = (presets.tree_of(name)["model"] for name in ("bert-base", "gpt2-small"))
+    dropped = {(each["dropout"], each["attention_dropout"]) for each in (encoder["encoder"], decoder["decoder"])}
+    assert dropped == {(bert.hidden_dropout_prob, bert.attention_probs_dropout_prob)}
+    assert dropped == {(gpt2.resid_pdrop, gpt2.attn_pdrop)}
 
 
 def test_the_size_of_gpt2_small() -> None:
