@@ -1,6 +1,6 @@
 """How many words a second taggers tag on a CPU, raw lines in and tags, scores, spans and places out.
 
-    python -m bench.tagging [--lines 4000] [--threads 1 2] [--page docs/results/tagging-speed.md]
+    python -m bench.tagging [--lines 4000] [--threads 1] [--page docs/results/tagging-speed.md]
 
 Lines are those of UD English EWT's development data where SACCADE_DATA names the folder that has them, else generated
 notices. Weights are random: speed does not depend on them.
@@ -89,7 +89,7 @@ def measure(engine: Engine, lines: list[str]) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lines", type=int, default=4000)
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1])
     parser.add_argument("--page", type=Path)
     asked = parser.parse_args()
     train, given, name = sentences(asked.lines)
@@ -114,7 +114,7 @@ def page(table: str, name: str, count: int) -> str:
 `saccade tag` makes them: cutting into words, looking them up, the model, the best path and the marginals of a CRF, and
 the Python objects of the result. Batches of 4,096 words, float32, torch {version}, {platform.machine()}; the median of
 {ROUNDS} rounds. words/CPU-s counts the processor time of all threads: where other programs share the machine, it says
-more than the clock.
+more than the clock. Here the load before was {os.getloadavg()[2]:.1f} on {os.cpu_count()} cores.
 
 {table}
 

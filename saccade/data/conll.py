@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, Field
 
 from saccade.config import Section
-from saccade.data.counts import PLACES_PER_KIND, many
+from saccade.data.counts import PLACES_PER_KIND, Counts, many
 from saccade.data.files import BOM, File, OnBad, OnLong, Paths, locate, raw_lines
 from saccade.errors import UsageError
 from saccade.text.tags import Scheme, fault
@@ -140,6 +140,13 @@ class TagCounts:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def by_sentence(self) -> Counts:
+        """What every store of tokens says of its rows."""
+        counts = Counts(lines=self.sentences + self.too_long_dropped, kept=self.sentences)
+        for name in ("bom", "carriage_returns", "nul", "invalid_utf8", "too_long_cut", "too_long_dropped"):
+            setattr(counts, name, getattr(self, name))
+        return counts
 
     def sentences_told(self) -> list[str]:
         """What was read and done, in words."""

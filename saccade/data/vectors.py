@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from saccade.data.counts import many
+from saccade.data.counts import Counts, many
 from saccade.data.files import BOM, File, locate, raw_lines
 from saccade.errors import UsageError
 
@@ -240,6 +240,8 @@ def write_vectors(folder: Path, path: str, names: Sequence[str], *, base: Path) 
             "width": width,
             "told": vectors.coverage.sentence(path),
             "coverage": asdict(vectors.coverage),
+            "tokens": {"vector": count},
+            "counts": Counts(lines=count, kept=count).to_dict(),
         }
 
 

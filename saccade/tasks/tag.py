@@ -41,6 +41,8 @@ EXAMPLE_ROWS = 32
 """Sentences that the operations of a word are counted on."""
 SAMPLE = 2000
 """Sentences that vocabularies are estimated from."""
+READ = "tagged"
+"""Under which a store says what was read for it, line by line."""
 AT_ONCE = 1000
 """Sentences that are written together."""
 _SPLITS: tuple[Split, ...] = ("train", "valid")
@@ -248,8 +250,13 @@ class TagTask:
             if not rows:
                 told = " ".join(counts.sentences_told())
                 raise UsageError(f"data.{split}: no usable sentence is left: {told} Check the files that it names.")
-            words = writer["source"].end
-            writer.facts = {"rows": rows, "unit": "sentences", "tokens": {"word": words}, "counts": counts.to_dict()}
+            writer.facts = {
+                "rows": rows,
+                "unit": "sentences",
+                "tokens": {"word": writer["source"].end},
+                "counts": counts.by_sentence().to_dict(),
+                READ: counts.to_dict(),
+            }
 
     def _kept(self, split: Split, learnt: Scheme, written: Scheme, counts: TagCounts) -> Iterator[Tagged]:
         """Only training sentences may be too long: what is scored is scored whole."""
@@ -320,7 +327,7 @@ class TagReady:
         told = [
             f"{split}: {sentence}"
             for split in _SPLITS
-            for sentence in TagCounts(**self.stores[split].facts["counts"]).sentences_told()
+            for sentence in TagCounts(**self.stores[split].facts[READ]).sentences_told()
         ]
         if self.tags.scheme != "none":
             told.append(f"tags: spans are learnt as {self.tags.scheme}")

@@ -186,3 +186,43 @@ def test_what_makes_no_sense_is_refused() -> None:
         TaggerConfig.model_validate(tree | {"characters": {"kind": "lstm", "width": 5}})
     with pytest.raises(ValueError, match="without a dependency parse"):
         TaggerConfig.model_validate({"encoder": {"kind": "transformer", "positions": "tree"}})
+
+
+@pytest.mark.gpu
+@every
+def test_a_gpu_finds_the_same(case: TaggerCase) -> None:
+    """Loss, gradients, tags and probabilities, packed, in double precision."""
+    model, batch = case.build().double(), case.batch().packed()
+    weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    expected = torch.autograd.grad(model.loss(batch).total, weights)
+    found = model.predict(batch.source)
+    model, there = model.cuda(), batch.to(torch.device("cuda"))
+    weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for mine, theirs in zip(torch.autograd.grad(model.loss(there).total, weights), expected, strict=True):
+        assert_close(mine.cpu(), theirs, rtol=1e-6, atol=1e-8)
+    here = model.predict(there.source)
+    assert here.tags_N.tolist() == found.tags_N.tolist()
+    assert here.probability_N is not None
+    assert found.probability_N is not None
+    assert_close(here.probability_N.cpu(), found.probability_N, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.gpu
+@every
+def test_captured_equals_launched(case: TaggerCase) -> None:
+    """As CUDA graphs, dropout included, for two batches of one size."""
+    from saccade.train.gradient import Gradient
+    from saccade.train.numerics import numerics
+
+    device, model = torch.device("cuda"), case.build().cuda().train()
+    batches = [case.batch((5, 7, 1, 3), seed=0).packed()] * 3
+    with numerics("fp32", device, deterministic=False):
+        made = []
+        for captures in (False, True):
+            gradient = Gradient(model, device, "fp32", 0.0, seed=1, captures=captures)
+            for update, batch in enumerate(batches, start=1):
+                gradient.clear()
+                gradient.accumulate([batch], update)
+            made.append([p.grad.clone() for p in model.parameters() if p.requires_grad and p.grad is not None])
+    for captured, launched in zip(*made, strict=True):
+        assert_close(captured, launched, rtol=1e-4, atol=1e-5)
