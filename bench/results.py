@@ -40,7 +40,7 @@ def main() -> None:
         name = f"{options.row}-{_slug(setting['name'])}.json"
         (options.out / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         settings.append(content)
-    page = render(options.row, row["title"], settings, options.jobs)
+    page = render(options.row, row["title"], settings, options.jobs, row.get("anchor", ""))
     (options.out / f"{options.row}.md").write_text(page, encoding="utf-8")
     print(page)
 
@@ -69,7 +69,7 @@ def _row(name: str) -> dict[str, Any]:
 def _spawn(options: argparse.Namespace, setting: dict[str, Any], seed: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "bench.results", options.row, "--one", "--recipe", setting["recipe"]]
     command += ["--seed", str(seed), "--device", options.device]
-    for each in options.set:
+    for each in (*setting.get("set", ()), *options.set):
         command += ["--set", each]
     print(f"{setting['name']}, seed {seed}: begins", file=sys.stderr, flush=True)
     finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -87,7 +87,7 @@ def _one(options: argparse.Namespace) -> dict[str, Any]:
 
     import saccade
     from saccade.data.files import Counts
-    from saccade.data.splits import split_pairs
+    from saccade.data.splits import grouped, groups, split_pairs
     from saccade.recipe import load_recipe
     from saccade.train.environment import environment
     from saccade.train.events import Event, Finished, Logged
@@ -105,7 +105,8 @@ def _one(options: argparse.Namespace) -> dict[str, Any]:
         run = saccade.train(recipe, Path(folder) / "run", device=options.device, on_event=listen)
         model = run.load(options.device)
         pairs = list(split_pairs(recipe.data, "test", base=base, counts=Counts()))
-        scored = model.evaluate([pair.source for pair in pairs], [pair.target for pair in pairs])
+        sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        scored = model.evaluate(*(grouped(sources, targets) if groups(recipe.data) else (sources, targets)))
     cuda = torch.cuda.is_available() and options.device != "cpu"
     return {
         "scores": [score.to_dict() for score in scored.scores],
@@ -133,7 +134,7 @@ def _commit() -> str:
     return told.stdout.strip() or "unknown"
 
 
-def render(row: str, title: str, settings: list[dict[str, Any]], jobs: int) -> str:
+def render(row: str, title: str, settings: list[dict[str, Any]], jobs: int, anchor: str = "") -> str:
     from saccade.view.table import markdown
 
     rows, columns = [], ["setting", "seed"]
@@ -141,7 +142,8 @@ def render(row: str, title: str, settings: list[dict[str, Any]], jobs: int) -> s
         for run in setting["runs"]:
             cells = {"setting": setting["setting"], "seed": str(run["seed"])}
             for score in run["scores"]:
-                cells[score["name"]] = f"{score['value']:.2f} [{score['low']:.2f}, {score['high']:.2f}]"
+                interval = "" if score["low"] is None else f" [{score['low']:.2f}, {score['high']:.2f}]"
+                cells[score["name"]] = f"{score['value']:.2f}{interval}"
                 columns += [score["name"]] if score["name"] not in columns else []
             rows.append(cells | _costs(run))
     columns += ["parameters", "updates", "tokens/s", "time", "peak memory"]
@@ -153,10 +155,11 @@ def render(row: str, title: str, settings: list[dict[str, Any]], jobs: int) -> s
         "",
         markdown(rows, columns),
         "",
-        "Intervals are 95 %: bootstrap over the test lines (BLEU, chrF), Wilson (exact match). They do not cover the",
+        "Intervals are 95 %: bootstrap over the test lines, or Wilson's of a share of them. They do not cover the",
         "choice of the training seed, which is why seeds stand as rows of their own. tokens/s: non-padding target",
         f"tokens in training, median over the log, with up to {jobs} trainings sharing the machine.",
         "",
+        *((f"For comparison: {anchor}", "") if anchor else ()),
         *(f"- signature: `{signature}`" for signature in signatures),
         f"- command: `make results ROW={row} JOBS={jobs}`",
         f"- commit: {first['commit']}",

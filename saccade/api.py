@@ -1,26 +1,39 @@
 """Load, train, translate, score, evaluate, explain: what `import saccade` gives."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 from saccade import checkpoint, config
 from saccade.checkpoint import Loaded, RunFolder
+from saccade.data.minimal_pairs import Group, MinimalPair, generated
+from saccade.decode.sampling import SampleConfig
 from saccade.decode.settings import DecodeConfig
 from saccade.device import pick_device
 from saccade.errors import SaccadeError, UsageError
-from saccade.evaluate import METRICS, Evaluation, MetricName, Scored, evaluate, score
+from saccade.evaluate import Evaluation, Scored, evaluate, score
+from saccade.fill import BLANK, Filled, Filler, tokenizer_of
+from saccade.generate import Engine as Writer
+from saccade.generate import Generation, Piece, ScoredText
 from saccade.inspect.attention import attention_trace
 from saccade.integrity import Verified, verify_run
+from saccade.likelihood import CacheConfig, DynamicConfig
+from saccade.metrics.contrast import contrast
+from saccade.metrics.lines import References
+from saccade.metrics.names import METRICS, USUAL, MetricName
+from saccade.metrics.perplexity import Perplexity
+from saccade.metrics.score import Score
+from saccade.models.masked import MaskedModel
 from saccade.models.tagger import Tagger
 from saccade.models.translator import Translator
 from saccade.recipe import Recipe, load_recipe, parse_recipe
 from saccade.score_tags import TagEvaluation, evaluate_tags
 from saccade.tag import Cut, Tagging
 from saccade.tag import Engine as TagEngine
+from saccade.tasks.language_model import writer_of
 from saccade.train.events import Event, Finished
 from saccade.train.run import run as run_job
 from saccade.translate import Engine, Translation
@@ -29,6 +42,20 @@ from saccade.types import Trace
 PathLike = str | os.PathLike[str]
 FREE_TO_CHANGE = ("train.updates", "train.minutes", "train.patience", "train.workers", "train.keep", "train.log_every")
 """Settings that a resumed run may have otherwise than the run it continues."""
+
+
+class Sampling(TypedDict, total=False):
+    """What may be given of `SampleConfig`; None: as the model's recipe has it."""
+
+    samples: int | None
+    seed: int | None
+    max_tokens: int | None
+    stop: Literal["end", "line", "length"] | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    typical: float | None
 
 
 class Model:
@@ -41,6 +68,8 @@ class Model:
         match loaded.model:  # what a verb needs is read here, so that a folder that is not whole is refused at once
             case Translator():
                 _ = self.engine, self.decode
+            case MaskedModel():
+                _ = self.filler
             case Tagger():
                 _ = self.tagger
 
@@ -69,7 +98,7 @@ class Model:
     @cached_property
     def decode(self) -> DecodeConfig:
         """How the run's recipe says that outputs are searched for."""
-        if not isinstance(self.loaded.model, Translator):
+        if self.task != "translate":
             raise self._not_for("translate", "translate")
         tree = self.config.get("decode")
         if not isinstance(tree, dict):
@@ -77,6 +106,15 @@ class Model:
                 f"{self.path / checkpoint.CONFIG}: is not as a training writes it: decode is no section."
             )
         return config.parse(DecodeConfig, tree, str(self.path / checkpoint.CONFIG))
+
+    @cached_property
+    def metrics(self) -> tuple[MetricName, ...]:
+        """What the run's recipe says that is measured; a run that is older than the setting has the usual ones."""
+        names = self.config.get("metrics", USUAL)
+        if not isinstance(names, (list, tuple)) or not names or not all(name in METRICS for name in names):
+            path = self.path / checkpoint.CONFIG
+            raise SaccadeError(f"{path}: is not as a training writes it: metrics is {names!r}.")
+        return tuple(names)
 
     def decoding(
         self,
@@ -145,10 +183,46 @@ class Model:
         """The same for sentences that are lists of words."""
         return self.tagger.tag_words(sentences)
 
-    # ---- score and evaluate
+    # ---- fill
 
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> Iterator[Scored]:
-        """How probable each target is, given its source."""
+    @cached_property
+    def filler(self) -> Filler:
+        """What fills blanks."""
+        model = self.loaded.model
+        if not isinstance(model, MaskedModel):
+            raise self._not_for("fill", "masked-language-model")
+        return Filler(model, tokenizer_of(self.loaded), self.loaded.device)
+
+    @overload
+    def fill(self, lines: str, *, top: int = ..., blank: str = ...) -> Filled: ...
+
+    @overload
+    def fill(self, lines: list[str] | tuple[str, ...], *, top: int = ..., blank: str = ...) -> list[Filled]: ...
+
+    def fill(
+        self, lines: str | list[str] | tuple[str, ...], *, top: int = 5, blank: str = BLANK
+    ) -> Filled | list[Filled]:
+        """A line with blanks → what fills them; a list of lines → a list."""
+        if isinstance(lines, str):
+            return self.filler.fill([lines], top=top, blank=blank)[0]
+        return self.filler.fill(lines, top=top, blank=blank)
+
+    # ---- score, evaluate, explain
+
+    @overload
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> Iterator[Scored]: ...
+
+    @overload
+    def score(self, sources: Sequence[str]) -> Iterator[ScoredText]: ...
+
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str] | None = None
+    ) -> Iterator[Scored] | Iterator[ScoredText]:
+        """How probable each target is, given its source; of a language model, how probable each text is by itself."""
+        if targets is None:
+            if self.task == "translate":
+                raise UsageError("a translator scores targets given their sources: give both.")
+            return self.writer.score(sources)
         if len(sources) != len(targets):
             raise UsageError(f"there are {len(sources)} sources and {len(targets)} targets; give as many of each.")
         return score(self.engine, sources, targets)
@@ -157,9 +231,9 @@ class Model:
     def evaluate(
         self,
         sources: Sequence[str],
-        references: Sequence[str],
+        references: References,
         *,
-        metrics: Sequence[MetricName] = ...,
+        metrics: Sequence[MetricName] | None = ...,
         decode: DecodeConfig | None = ...,
         batch_tokens: int = ...,
     ) -> Evaluation: ...
@@ -170,15 +244,16 @@ class Model:
     def evaluate(
         self,
         sources: Sequence[str] | list[list[str]],
-        references: Sequence[str] | list[list[str]],
+        references: References | list[list[str]],
         *,
-        metrics: Sequence[MetricName] = METRICS,
+        metrics: Sequence[MetricName] | None = None,
         decode: DecodeConfig | None = None,
         batch_tokens: int = 4096,
     ) -> Evaluation | TagEvaluation:
         """Translate the sources and score the outputs against the references.
 
-        A tagger takes sentences and tags instead, lists of words and of their tags.
+        A source may have several references: give a list of them in place of one. Without `metrics`, those of the
+        run's recipe. A tagger takes sentences and tags instead, lists of words and of their tags.
         """
         if isinstance(self.loaded.model, Tagger):
             return evaluate_tags(self.tagger, sources, references, batch_words=batch_tokens)
@@ -189,11 +264,71 @@ class Model:
         return evaluate(
             self.engine,
             [str(line) for line in sources],
-            [str(line) for line in references],
-            metrics=metrics,
+            references,
+            metrics=self.metrics if metrics is None else metrics,
             decode=decode or self.decode,
             batch_tokens=batch_tokens,
         )
+
+    # ---- write text
+
+    @cached_property
+    def writer(self) -> Writer:
+        """What writes and scores text."""
+        if self.task != "language-model":
+            raise self._not_for("write or score text", "language-model")
+        return writer_of(self.loaded)
+
+    def sampling(self, **given: Unpack[Sampling]) -> SampleConfig:
+        """The model's own way to draw text, with what is given here instead: the names of `SampleConfig`."""
+        if self.task != "language-model":
+            raise self._not_for("write or score text", "language-model")
+        tree = self.config.get("decode")
+        place = f"{self.path / checkpoint.CONFIG}: decode"
+        own = config.plain(config.parse(SampleConfig, tree if isinstance(tree, dict) else {}, place))
+        return config.parse(SampleConfig, own | {name: value for name, value in given.items() if value is not None})
+
+    @overload
+    def generate(self, prompts: str = ..., **given: Unpack[Sampling]) -> Generation: ...
+
+    @overload
+    def generate(self, prompts: list[str] | tuple[str, ...], **given: Unpack[Sampling]) -> list[Generation]: ...
+
+    def generate(
+        self, prompts: str | list[str] | tuple[str, ...] = "", **given: Unpack[Sampling]
+    ) -> Generation | list[Generation]:
+        """A prompt → what the model writes behind it; a list of prompts → a list. `given`: see `Sampling`."""
+        sampling = self.sampling(**given)
+        if isinstance(prompts, str):
+            return self.writer.generate([prompts], sampling)[0]
+        return self.writer.generate(prompts, sampling)
+
+    def stream(self, prompt: str = "", **given: Unpack[Sampling]) -> Iterator[Piece]:
+        """The same of one prompt, piece by piece as it is written."""
+        return self.writer.stream([prompt], self.sampling(**given))
+
+    def perplexity(
+        self, lines: Iterable[str], *, cache: CacheConfig | None = None, dynamic: DynamicConfig | None = None
+    ) -> Perplexity:
+        """How surprised a language model is by all lines as one text, read from one end to the other."""
+        return self.writer.score_document(lines, cache=cache, dynamic=dynamic)
+
+    def contrast(self, pairs: Iterable[MinimalPair] | Group = "all", *, count: int = 100) -> dict[str, Score]:
+        """How often the better of two texts is the more probable one, by phenomenon and over all.
+
+        The name of a group stands for `count` generated pairs of each of its phenomena. For a translator each pair
+        comes with its source.
+        """
+        some = list(generated(pairs, count) if isinstance(pairs, str) else pairs)
+        both = [text for pair in some for text in (pair.good, pair.bad)]
+        if self.task == "translate":
+            if any(pair.source is None for pair in some):
+                raise UsageError("a translator ranks outputs of a source: give pairs that have one.")
+            sources = [pair.source or "" for pair in some for _ in range(2)]
+            found = [each.log_probability for each in self.score(sources, both)]
+        else:
+            found = [each.log_probability for each in self.score(both)]
+        return contrast(found[::2], found[1::2], [pair.phenomenon for pair in some])
 
     def explain(self, line: str, target: str | None = None) -> Trace:
         """Every attention weight while `target` (or, where none is given, the model's own output) is written."""

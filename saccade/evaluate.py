@@ -1,23 +1,25 @@
 """A model and data → numbers: metrics of its outputs, and the probabilities it gives to outputs of others."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import UsageError
+from saccade.metrics.interval import bootstrap_sums
+from saccade.metrics.lines import References, paired, ratio
+from saccade.metrics.measure import measure
+from saccade.metrics.names import USUAL, MetricName
 from saccade.metrics.score import Score
-from saccade.metrics.text import bleu, chrf, exact_match
 from saccade.models.translator import Translator
 from saccade.text import TextPair
 from saccade.translate import Engine, Source, Translation, as_tokens
 from saccade.types import END, Batch, Tokens
 
-MetricName = Literal["bleu", "chrf", "exact_match"]
-METRICS: tuple[MetricName, ...] = ("bleu", "chrf", "exact_match")
 SCORED_AT_ONCE = 256
 """Target tokens that go through the model together when given outputs are scored."""
 
@@ -34,39 +36,58 @@ class Evaluation:
         return self.scores[self.metrics.index(metric)]
 
 
-def measure(name: MetricName, outputs: Sequence[str], references: Sequence[str], *, confidence: bool = True) -> Score:
-    match name:
-        case "bleu":
-            return bleu(outputs, references, confidence=confidence)
-        case "chrf":
-            return chrf(outputs, references, confidence=confidence)
-        case "exact_match":
-            return exact_match(outputs, references)
-
-
 def evaluate(
     engine: Engine,
     sources: Sequence[str],
-    references: Sequence[str],
+    references: References,
     *,
-    metrics: Sequence[MetricName] = METRICS,
+    metrics: Sequence[MetricName] = USUAL,
     decode: DecodeConfig,
     batch_tokens: int = 4096,
 ) -> Evaluation:
-    """Translate the sources and score the raw text against the references."""
+    """Translate the sources and score the raw text against the references, of which a source may have several."""
     translations = engine.translate(sources, decode, batch_tokens)
     outputs = [each.text for each in translations]
-    scores = tuple(measure(name, outputs, references) for name in metrics)
+    scores = tuple(
+        perplexity(engine, sources, references, batch_tokens)
+        if name == "perplexity"
+        else measure(name, outputs, references)
+        for name in metrics
+    )
     return Evaluation(tuple(metrics), scores, tuple(translations))
 
 
+def perplexity(engine: Engine, sources: Sequence[str], references: References, batch_tokens: int = 4096) -> Score:
+    """Of a token of the references, END included; where there are several for a source, of all of them.
+
+    The interval is that of resampled lines.
+    """
+    pairs = [(source, each) for source, right in paired("perplexity", sources, references) for each in right]
+    scored = score(engine, [source for source, _ in pairs], [target for _, target in pairs], batch_tokens)
+    counts = np.array([(-each.log_probability, len(each.tokens)) for each in scored])
+    value = float(np.exp(ratio(counts.sum(0, keepdims=True)))[0])
+    low = high = math.nan
+    if len(counts) > 1:
+        low, high = bootstrap_sums(counts, lambda sums: np.exp(ratio(sums)))
+    return Score("perplexity", value, low, high, "per:token|end:yes", len(sources))
+
+
 def decoded_metrics(
-    model: Translator, text: TextPair, sources: list[str], references: list[str], *, device: torch.device
+    model: Translator,
+    text: TextPair,
+    sources: Sequence[str],
+    references: References,
+    *,
+    metrics: Sequence[MetricName],
+    decode: DecodeConfig,
+    device: torch.device,
 ) -> dict[str, float]:
-    """What validation reports of greedily decoded outputs."""
-    translations = Engine(model, text, device).translate(sources, DecodeConfig(beam=1), batch_tokens=8192)
+    """What validation reports of outputs decoded greedily, within the limits of `decode`; perplexity is not decoded."""
+    fast = decode.model_copy(update={"beam": 1, "n_best": 1})
+    translations = Engine(model, text, device).translate(sources, fast, batch_tokens=8192)
     outputs = [each.text for each in translations]
-    return {name: measure(name, outputs, references, confidence=False).value for name in METRICS}
+    wanted = [name for name in dict.fromkeys(metrics) if name != "perplexity"]
+    return {name: measure(name, outputs, references, confidence=False).value for name in wanted}
 
 
 @dataclass(frozen=True)

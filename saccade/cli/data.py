@@ -24,7 +24,7 @@ def check(
     Status 2: something must be mended before training.
     """
     from saccade.data.check import check as check_files
-    from saccade.data.files import FilesData
+    from saccade.data.dates import DatesData
     from saccade.recipe import load_recipe
     from saccade.tasks.translate import TranslateRecipe
 
@@ -33,7 +33,7 @@ def check(
     if not isinstance(loaded, TranslateRecipe):
         _tell(loaded.checked(base), as_json=as_json)
         return
-    if not isinstance(data, FilesData):
+    if isinstance(data, DatesData):
         facts = data.model_dump()
         say(to_json({"generated": facts, "usable": True}, indent=2) if as_json else _generated(facts))
         return

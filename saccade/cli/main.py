@@ -14,7 +14,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from saccade.cli import data, demo, doctor, explain, look, recipes, scores, tag, train, translate, verify
+from saccade.cli import (
+    data,
+    demo,
+    doctor,
+    explain,
+    fill,
+    generate,
+    look,
+    recipes,
+    score,
+    scores,
+    tag,
+    train,
+    translate,
+    verify,
+)
 from saccade.cli.streams import speak_utf8, tell
 from saccade.errors import SaccadeError
 
@@ -121,6 +136,20 @@ _add(
 )
 _add(
     app,
+    "fill",
+    fill.fill,
+    'saccade fill runs/blanks "The queen [MASK] herself."',
+    "saccade fill runs/blanks -i blanks.txt -f jsonl --top 3",
+)
+_add(
+    app,
+    "generate",
+    generate.generate,
+    'saccade generate runs/char-lm "The king" --seed 7',
+    'saccade generate runs/char-lm "The king" "The queens" --samples 3 --top-p 0.9 -f jsonl',
+)
+_add(
+    app,
     "evaluate",
     scores.evaluate,
     "saccade evaluate runs/dates",
@@ -129,9 +158,9 @@ _add(
 _add(
     app,
     "score",
-    scores.score,
+    score.score,
     "saccade score runs/dates test.src test.tgt",
-    "saccade score runs/dates test.src test.tgt --format jsonl",
+    "saccade score runs/char-lm --contrast agreement",
 )
 _add(
     app,

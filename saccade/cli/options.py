@@ -20,3 +20,20 @@ MaxLength = Annotated[
     int | None, typer.Option(help="The most tokens of an output. Default: the recipe's.", show_default=False)
 ]
 BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens translated at once.")]
+Cache = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SETTINGS",
+        help="Of a language model: mix in a cache of what was read. window=500,theta=1,weight=0.1, or some of them, or "
+        "on.",
+        show_default=False,
+    ),
+]
+Dynamic = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SETTINGS",
+        help="Of a language model: go on learning from the text. rate=0.1,decay=0,steps=5, or some of them, or on.",
+        show_default=False,
+    ),
+]

@@ -50,19 +50,32 @@ def init(
 def text_with(preset: str) -> str:
     """A recipe on files that begins with the preset, whose own lines stand below it to be copied from."""
     told = "\n".join(f"# {line}".rstrip() for line in presets.text_of(preset).splitlines())
-    return _WITH_PRESET.format(preset=preset, described=presets.described(preset), told=told)
+    files = _FILES[presets.tree_of(preset)["task"]]
+    return _WITH_PRESET.format(preset=preset, described=presets.described(preset), told=told, files=files)
 
 
+_FILES = {
+    "translate": """\
+  kind: files
+  train: {source: train.src, target: train.tgt}
+  valid: {source: valid.src, target: valid.tgt}""",
+    "language-model": """\
+  kind: text
+  train: train.txt
+  valid: valid.txt""",
+    "masked-language-model": """\
+  kind: text
+  train: train.txt  # empty lines stand between documents
+  valid: valid.txt""",
+}
 _WITH_PRESET = """\
 # {described}
-# Edit the four file names. What is added here comes before what the preset says.
+# Edit the file names. What is added here comes before what the preset says.
 
 preset: {preset}
 
 data:
-  kind: files
-  train: {{source: train.src, target: train.tgt}}
-  valid: {{source: valid.src, target: valid.tgt}}
+{files}
 
 # The preset:
 #
@@ -135,7 +148,10 @@ def rows_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
     return [row | {"tasks": [] if len(tasks) == len(recipes) else tasks} for row, tasks in every]
 
 
-_PARTS = ("preset", "task", "seed", "init_from", "data", "text", "model", "train", "decode")
+_PARTS = (
+    "preset", "task", "seed", "init_from", "freeze", "data", "text", "read", "model", "masking", "train", "decode",
+    "metrics",
+)  # fmt: skip
 """The order of a recipe."""
 
 
@@ -184,6 +200,8 @@ _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusi
 
 
 def _one_type(field: dict[str, Any]) -> str:
+    if "anyOf" in field:
+        return " or ".join(map(_one_type, field["anyOf"]))
     if "const" in field:
         return str(field["const"])
     if "enum" in field:

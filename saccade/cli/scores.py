@@ -1,4 +1,4 @@
-"""`evaluate` and `score`: a run's outputs in numbers, and how probable it finds the outputs of others."""
+"""`evaluate`: a run's outputs in numbers."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from saccade.cli.options import BatchTokens, Beam, Device, LengthPenalty, MaxLength, Run
+from saccade.cli.options import BatchTokens, Beam, Cache, Device, Dynamic, LengthPenalty, MaxLength, Run
 from saccade.cli.streams import count, read_lines, say, tell, to_json, write_lines
 from saccade.errors import GateFailed, UsageError
+from saccade.metrics.names import LESS_IS_BETTER, METRICS
 
 if TYPE_CHECKING:
-    from saccade.evaluate import MetricName
+    from saccade.checkpoint import Loaded
+    from saccade.config import SectionT
+    from saccade.metrics.names import MetricName
     from saccade.metrics.score import Score
+    from saccade.recipe import Recipe
 
-METRICS = ("bleu", "chrf", "exact_match")
 Lines = list[str]
+References = list[tuple[str, ...]]
+Gate = tuple[str, float, bool]
+"""Metric, bound, and whether more than the bound is what fails."""
 SplitName = Literal["test", "valid"]
 
 
@@ -33,6 +39,10 @@ def evaluate(
     reference: Annotated[
         Path | None, typer.Argument(metavar="REFERENCE", help="The file with the right outputs.", show_default=False)
     ] = None,
+    more: Annotated[
+        list[Path] | None,
+        typer.Option("--refs", metavar="FILE", help="A file with other right outputs; can be given again."),
+    ] = None,
     split: Annotated[
         SplitName | None, typer.Option(help="Which of the recipe's splits. Default: test.", show_default=False)
     ] = None,
@@ -41,7 +51,12 @@ def evaluate(
     ] = None,
     metrics: Annotated[
         str | None,
-        typer.Option(help="Comma-separated, as bleu,chrf. Default: all of the run's task.", show_default=False),
+        typer.Option(
+            help="Comma-separated, as bleu,chrf: bleu, bleu_code, chrf, ter, exact_match, wer, cer, per, g2p_wer, "
+            "rouge_1, rouge_2, rouge_l, answer_em, answer_f1, bracket_f1, slot_f1, intent_accuracy, distinct_1, "
+            "distinct_2, perplexity of sequence to sequence. Default: those of the run's recipe.",
+            show_default=False,
+        ),
     ] = None,
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
@@ -54,7 +69,13 @@ def evaluate(
         list[str] | None,
         typer.Option(metavar="METRIC=VALUE", help="Exit with status 3 if the metric is less; can be given again."),
     ] = None,
+    fail_over: Annotated[
+        list[str] | None,
+        typer.Option(metavar="METRIC=VALUE", help="The same if it is more: for errors and perplexity."),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs to this file, too.")] = None,
+    cache: Cache = None,
+    dynamic: Dynamic = None,
     device: Device = "auto",
 ) -> None:
     """Score a run on test data.
@@ -64,45 +85,67 @@ def evaluate(
     """
     if (source is not None) and split is not None:
         raise UsageError("--split chooses among the recipe's own data; leave it out where files are given.")
+    learning = {name: value for name, value in (("--cache", cache), ("--dynamic", dynamic)) if value is not None}
+    if task_of(run) != "language-model":
+        refuse(run, learning)
     if task_of(run) != "translate":
-        files = [file for file in (source, reference) if file is not None]
+        given = [file for file in (source, reference) if file is not None]
         asked = {"--beam": beam, "--length-penalty": length_penalty, "--max-length": max_length, "--output": out}
-        _refuse(run, {name: value for name, value in asked.items() if value is not None})
-        scores, about = _scores_of_files(run, files, split or "test", base, device)
-        _tell_scores(scores, format_, about, metrics, fail_under or ())
+        refuse(run, {name: value for name, value in {**asked, "--refs": more}.items() if value is not None})
+        told, about = _scores_of_files(run, given, split or "test", base, device, learning)
+        _tell_scores(told, format_, about, metrics, _asked_gates(fail_under, fail_over))
         return
-    names = _metric_names(metrics or ",".join(METRICS))
-    gates = [_gate(text, names) for text in fail_under or ()]
+    asked_names = None if metrics is None else _metric_names(metrics)
+    asked_gates = _asked_gates(fail_under, fail_over)
+    if asked_names is not None:
+        _check_names(asked_gates, asked_names)
     if (source is None) != (reference is None):
         raise UsageError("SOURCE and REFERENCE belong together: give both files, or none to score the recipe's data.")
+    if more and source is None:
+        raise UsageError("--refs adds to REFERENCE; give SOURCE and REFERENCE, too.")
     from saccade.api import load
     from saccade.checkpoint import recorded_base
 
     if source is not None and reference is not None:
-        sources, references = read_lines(source), read_lines(reference)
-        _check_pairs(source, sources, reference, references)
-        scored = f"{source} {reference}"
+        files = [reference, *(more or ())]
+        sources = read_lines(source)
+        references = _references(source, sources, files)
+        scored = " ".join(map(str, [source, *files]))
     else:
         scored = split or "test"
         sources, references = _own_data(run, scored, base or recorded_base(run))
     model = load(run, device)
+    names = list(model.metrics) if asked_names is None else asked_names
+    _check_names(asked_gates, names)
     decode = model.decoding(beam=beam, n_best=1, length_penalty=length_penalty, max_length=max_length)
     found = model.evaluate(sources, references, metrics=names, decode=decode, batch_tokens=batch_tokens)
     if out is not None:
         write_lines(out, (each.text for each in found.translations))
-    scores = dict(zip(names, found.scores, strict=True))
+    scores: dict[str, Score] = dict(zip(names, found.scores, strict=True))
     say(_shown(scores, format_, {"run": str(run), "data": scored, "decode": decode.model_dump()}))
     cut = sum(each.cut for each in found.translations)
     if cut:
         tell(f"{count(cut, 'line')} longer than {model.engine.max_source:,} tokens: the rest of each was not read.")
-    _check_gates(scores, gates)
+    _check_gates(scores, asked_gates)
 
 
-def _check_gates(scores: "Mapping[str, Score]", gates: "Sequence[tuple[str, float]]") -> None:
-    missed = [f"{name} is {scores[name].value:.2f}, less than {least:g}" for name, least in gates if not
-              scores[name].value >= least]  # fmt: skip
+def _references(source: Path, sources: Lines, files: Sequence[Path]) -> References:
+    """Of each source what is right: a line of every file."""
+    found = [read_lines(file) for file in files]
+    for file, lines in zip(files, found, strict=True):
+        check_pairs(source, sources, file, lines)
+    return list(zip(*found, strict=True))
+
+
+def _check_gates(scores: "Mapping[str, Score]", gates: Sequence[Gate]) -> None:
+    missed = [
+        f"{name} is {scores[name].value:.2f}, {'more' if over else 'less'} than {bound:g}"
+        for name, bound, over in gates
+        if not (scores[name].value <= bound if over else scores[name].value >= bound)
+    ]
     if missed:
-        raise GateFailed(f"--fail-under: {'; '.join(missed)}.")
+        option = "--fail-over" if all(over for _, _, over in gates) else "--fail-under"
+        raise GateFailed(f"{option}: {'; '.join(missed)}.")
 
 
 def task_of(run: Path) -> str:
@@ -114,13 +157,13 @@ def task_of(run: Path) -> str:
     return str(config.read(run / "train.yaml").get("task", "translate"))
 
 
-def _refuse(run: Path, asked: dict[str, Any]) -> None:
+def refuse(run: Path, asked: dict[str, Any]) -> None:
     if asked:
         raise UsageError(f"{', '.join(asked)}: {run} is a run of the task {task_of(run)}, which has no use for it.")
 
 
 def _scores_of_files(
-    run: Path, files: list[Path], split: SplitName, base: Path | None, device: str
+    run: Path, files: list[Path], split: SplitName, base: Path | None, device: str, learning: dict[str, str]
 ) -> "tuple[dict[str, Score], dict[str, Any]]":
     """Of any task but translation: by its own recipe."""
     from saccade import checkpoint
@@ -129,26 +172,49 @@ def _scores_of_files(
 
     loaded = checkpoint.load(run, pick_device(device))
     recipe = load_recipe(str(run / checkpoint.RECIPE))[0]
-    scores = recipe.scores(loaded, files, split, base or checkpoint.recorded_base(run))
+    at = base or checkpoint.recorded_base(run)
+    scores = (
+        _learning(recipe, loaded, files, split, at, learning) if learning else recipe.scores(loaded, files, split, at)
+    )
     return scores, {"run": str(run), "data": " ".join(map(str, files)) or split}
 
 
+def _learning(
+    recipe: "Recipe", loaded: "Loaded", files: list[Path], split: SplitName, base: Path, learning: dict[str, str]
+) -> "dict[str, Score]":
+    """Of a language model that goes on learning from the text as it reads it."""
+    from saccade.likelihood import CacheConfig, DynamicConfig
+    from saccade.tasks.language_model import LanguageModelRecipe
+
+    assert isinstance(recipe, LanguageModelRecipe)
+    cache = section(CacheConfig, learning.get("--cache"), "--cache")
+    dynamic = section(DynamicConfig, learning.get("--dynamic"), "--dynamic")
+    return recipe.scores_with(loaded, files, split, base, cache=cache, dynamic=dynamic)
+
+
+def section(kind: "type[SectionT]", text: str | None, option: str) -> "SectionT | None":
+    """Settings from the command line, `name=value,name=value`; `on`: as they are by default."""
+    from saccade import config
+
+    if text is None:
+        return None
+    tree: dict[str, Any] = {}
+    for part in () if text == "on" else text.split(","):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise UsageError(f"{option} is {text!r}; write it as name=value,name=value, or on.")
+        tree[name.strip()] = config.parse_yaml(value, option)
+    return config.parse(kind, tree, option)
+
+
 def _tell_scores(
-    scores: "dict[str, Score]", format_: str, about: dict[str, Any], metrics: str | None, fail_under: Sequence[str]
+    scores: "dict[str, Score]", format_: str, about: dict[str, Any], metrics: str | None, gates: Sequence[Gate]
 ) -> None:
     names = [name.strip() for name in metrics.split(",")] if metrics else list(scores)
     wrong = [name for name in names if name not in scores]
     if wrong:
         raise UsageError(f"--metrics is {metrics!r}; it must be a list out of {', '.join(scores)}.")
-    gates = []
-    for text in fail_under:
-        name, _, value = text.partition("=")
-        try:
-            gates.append((name, float(value)))
-        except ValueError:
-            name = ""
-        if name not in names:
-            raise UsageError(f"--fail-under {text}: write it as metric=value, with one of {', '.join(names)}.")
+    _check_names(gates, names)
     shown = {name: scores[name] for name in names}
     say(_shown(shown, format_, about))
     _check_gates(shown, gates)
@@ -162,32 +228,44 @@ def _metric_names(text: str) -> "list[MetricName]":
     return cast("list[MetricName]", names)
 
 
-def _gate(text: str, names: "list[MetricName]") -> "tuple[MetricName, float]":
+def _asked_gates(under: Sequence[str] | None, over: Sequence[str] | None) -> list[Gate]:
+    return [_gate(text, over=False) for text in under or ()] + [_gate(text, over=True) for text in over or ()]
+
+
+def _gate(text: str, *, over: bool) -> Gate:
+    option, example = ("--fail-over", "per=8") if over else ("--fail-under", "bleu=25")
     name, _, value = text.partition("=")
     try:
-        least = float(value)
+        bound = float(value)
     except ValueError:
-        least = math.nan
-    if name not in METRICS or math.isnan(least):
-        raise UsageError(f"--fail-under {text}: write it as metric=value, for example --fail-under bleu=25.")
-    if name not in names:
-        raise UsageError(f"--fail-under {text}: {name} is not among --metrics {','.join(names)}.")
-    return name, least
+        bound = math.nan
+    if not name or math.isnan(bound):
+        raise UsageError(f"{option} {text}: write it as metric=value, for example {option} {example}.")
+    if not over and name in LESS_IS_BETTER:
+        raise UsageError(f"--fail-under {text}: of {name} less is better; say --fail-over {text}.")
+    return name, bound, over
 
 
-def _check_pairs(one: Path, ones: Lines, other: Path, others: Lines) -> None:
+def _check_names(gates: Sequence[Gate], names: Sequence[str]) -> None:
+    for name, bound, over in gates:
+        if name not in names:
+            option = "--fail-over" if over else "--fail-under"
+            raise UsageError(f"{option} {name}={bound:g}: {name} is not among the metrics: {', '.join(names)}.")
+
+
+def check_pairs(one: Path, ones: Lines, other: Path, others: Lines) -> None:
     if len(ones) != len(others):
         raise UsageError(f"{one} has {count(len(ones), 'line')} and {other} {len(others):,}; they must pair up.")
     if not ones:
         raise UsageError(f"{one}: is empty; there is nothing to score.")
 
 
-def _own_data(run: Path, split: SplitName, base: Path) -> tuple[Lines, Lines]:
+def _own_data(run: Path, split: SplitName, base: Path) -> tuple[Lines, References]:
     """The split as the recipe in the run folder has it; empty lines count, since the model is asked for them, too."""
     from saccade.checkpoint import RECIPE, RunFolder
-    from saccade.data.files import Counts, FilesData, pairs
+    from saccade.data.files import Counts
     from saccade.data.parses import line_of
-    from saccade.data.splits import has_split, split_pairs
+    from saccade.data.splits import files_of, grouped, groups, has_split, split_pairs
     from saccade.recipe import load_recipe
     from saccade.tasks.translate import TranslateRecipe
 
@@ -200,23 +278,19 @@ def _own_data(run: Path, split: SplitName, base: Path) -> tuple[Lines, Lines]:
             f"{run}: its recipe names no {split} data. Give SOURCE and REFERENCE, or --split valid for the "
             "validation data."
         )
-    if not isinstance(data, FilesData):
-        found = list(split_pairs(data, split, base=base, counts=Counts()))
-    else:
-        _check_there(data, split, base)
-        rules = {"test": data.test, "valid": data.valid}[split]
-        assert rules is not None
-        counts = Counts()
-        found = list(pairs(rules, base=base, on_bad=data.on_bad, trim=data.trim, counts=counts, keep_empty=True))
+    _check_there(files_of(data, split), base)
+    found = list(split_pairs(data, split, base=base, counts=Counts(), keep_empty=True))
     parsed = recipe.model.encoder.reads_parse
     sources = [line_of(pair.source, pair.heads if parsed else None) for pair in found]
-    return sources, [pair.target for pair in found]
+    if groups(data):
+        return grouped(sources, [pair.target for pair in found])
+    return sources, [(pair.target,) for pair in found]
 
 
-def _check_there(data: Any, split: SplitName, base: Path) -> None:
+def _check_there(names: Sequence[str], base: Path) -> None:
     from saccade.data.files import locate
 
-    for name in getattr(data, split).files:
+    for name in names:
         if not locate(name, base).path.exists():
             raise UsageError(
                 f"{name}: is not in {base}. The recipe names it relative to the folder it was trained from: go there, "
@@ -232,12 +306,13 @@ def _shown(scores: "Mapping[Any, Score]", format_: str, about: dict[str, Any]) -
 
     if format_ == "json":
         return to_json(about | {"scores": {name: score.to_dict() for name, score in scores.items()}}, indent=2)
+    lines = all(score.unit == "lines" for score in scores.values())
     rows = [
         {
             "metric": score.name,
             "value": digits(score),
             "95 % interval": "" if math.isnan(score.low) else f"{score.low:.1f} – {score.high:.1f}",
-            "lines": f"{score.count:,}",
+            "lines" if lines else "over": f"{score.count:,}{'' if lines else f' {score.unit}'}",
             "signature": score.signature or "",
         }
         for score in scores.values()
@@ -256,41 +331,3 @@ def _shown(scores: "Mapping[Any, Score]", format_: str, about: dict[str, Any]) -
             return table.markdown(rows, columns)
         case _:
             return table.render(rows, columns)
-
-
-def score(
-    run: Run,
-    source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A file of sources; - is stdin.", show_default=False)
-    ],
-    target: Annotated[
-        Path, typer.Argument(metavar="TARGET", help="A file of targets, line by line.", show_default=False)
-    ],
-    format_: Annotated[
-        Literal["text", "jsonl"],
-        typer.Option("--format", "-f", help="text: the log-probability of each line; jsonl: of each token, too."),
-    ] = "text",
-    batch_tokens: BatchTokens = 4096,
-    device: Device = "auto",
-) -> None:
-    """How probable the model finds given outputs.
-
-    One natural logarithm a line, the end mark included; the perplexity of all together on stderr.
-    """
-    sources, targets = read_lines(source), read_lines(target)
-    _check_pairs(source, sources, target, targets)
-    from saccade.api import load
-    from saccade.evaluate import score as scored
-
-    model = load(run, device)
-    total, tokens = 0.0, 0
-    for each in scored(model.engine, sources, targets, batch_tokens):
-        total += each.log_probability
-        tokens += len(each.tokens)
-        if format_ == "text":
-            say(f"{each.log_probability:.4f}")
-        else:
-            row = {"log_probability": each.log_probability, "tokens": each.tokens}
-            say(to_json(row | {"token_log_probabilities": each.token_log_probabilities}))
-    perplexity = math.exp(min(-total / tokens, 700.0))
-    tell(f"perplexity {perplexity:.4f} per token · {count(tokens, 'token')} · {count(len(sources), 'line')}")

@@ -23,7 +23,15 @@ def megabytes(count: float) -> str:
     return f"{count / 2**20:,.1f} MiB"
 
 
-_METRICS = {"loss": "loss", "perplexity": "perplexity", "bleu": "BLEU", "chrf": "chrF", "exact_match": "exact match"}
+_METRICS = {
+    "bleu": "BLEU", "bleu_code": "BLEU of code", "chrf": "chrF", "ter": "TER",
+    "wer": "WER", "cer": "CER", "per": "PER", "g2p_wer": "WER of words",
+    "rouge_1": "ROUGE-1", "rouge_2": "ROUGE-2", "rouge_l": "ROUGE-L",
+    "answer_em": "answer EM", "answer_f1": "answer F1", "bracket_f1": "bracket F1", "slot_f1": "slot F1",
+    "distinct_1": "distinct-1", "distinct_2": "distinct-2",
+}  # fmt: skip
+"""Those that are not written as they are said."""
+_SHARES = ("exact_match", "intent_accuracy", "answer_em")
 
 
 def metric_name(key: str) -> str:
@@ -33,9 +41,9 @@ def metric_name(key: str) -> str:
 def metric(key: str, value: float) -> str:
     """`exact match 99.4 %`, `BLEU 31.2`, `loss 0.012`."""
     match key:
-        case "exact_match":
+        case _ if key in _SHARES:
             shown = f"{value:.1f} %"
-        case "bleu" | "chrf":
+        case _ if key in _METRICS:
             shown = f"{value:.1f}"
         case "perplexity":
             shown = f"{value:.2f}" if value < 1e4 else f"{value:.1e}"

@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from saccade.data.files import Counts, FilesData, Pair, Parallel, pairs
+from saccade.data.files import Counts, Pair
 from saccade.data.parses import depth_of
+from saccade.data.splits import DataConfig, Split, has_split, split_pairs
+from saccade.errors import UsageError
 
 FAR = 3.0
 """A pair is an outlier when one side is this many times longer than the split's typical pair would have it."""
 EXAMPLES = 5
+_SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 Hashes = NDArray[np.uint64]
 
 
@@ -86,17 +89,21 @@ class Report:
         return asdict(self) | {"problems": list(self.problems), "usable": self.usable}
 
 
-def check(data: FilesData, base: Path) -> Report:
+def check(data: DataConfig, base: Path) -> Report:
     """Read every split to its end and tell what is there; problems are collected, not only the first one raised."""
     problems: list[str] = []
     train_sources: Hashes = np.empty(0, dtype=np.uint64)
-    splits = {}
-    for name, split in (("train", data.train), ("valid", data.valid), ("test", data.test)):
-        if split is None:
+    splits: dict[str, SplitReport] = {}
+    for name in _SPLITS:
+        if not has_split(data, name):
             continue
         survey = _Survey()
         found: list[str] = []
-        _read(survey, split, data, base, found)
+        try:
+            for pair in split_pairs(data, name, base=base, counts=survey.counts, problems=found):
+                survey.add(pair)
+        except UsageError as error:
+            found.append(str(error))
         if not survey.counts.kept and not found:
             found.append(f"no usable sentence pair: {' '.join(survey.counts.sentences())}")
         problems += [f"{name}: {problem}" for problem in found]
@@ -105,11 +112,6 @@ def check(data: FilesData, base: Path) -> Report:
         if name == "train":
             train_sources = np.unique(sources)
     return Report(splits, tuple(problems))
-
-
-def _read(survey: "_Survey", split: Parallel, data: FilesData, base: Path, problems: list[str]) -> None:
-    for pair in pairs(split, base=base, on_bad=data.on_bad, trim=data.trim, counts=survey.counts, problems=problems):
-        survey.add(pair)
 
 
 class _Survey:

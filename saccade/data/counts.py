@@ -5,8 +5,9 @@ from typing import Any, Literal
 
 PLACES_PER_KIND = 5
 Kind = Literal[
-    "bom", "carriage_returns", "nul", "invalid_utf8", "empty", "too_long_cut", "too_long_dropped", "bad_rows", "trimmed"
-]
+    "bom", "carriage_returns", "nul", "invalid_utf8", "empty", "too_long_cut", "too_long_dropped",
+    "bad_rows", "trimmed", "other_split",
+]  # fmt: skip
 
 _IN_WORDS: dict[Kind, str] = {
     "bom": "files that began with a byte-order mark, which was removed",
@@ -18,6 +19,7 @@ _IN_WORDS: dict[Kind, str] = {
     "too_long_dropped": "pairs left out because a side is longer than max_length",
     "bad_rows": "rows left out because they could not be read",
     "trimmed": "lines left out at the end of the longer file, where the shorter one has no partner for them",
+    "other_split": "pairs left out because they belong to another split of the same files",
 }
 
 
@@ -25,7 +27,7 @@ _IN_WORDS: dict[Kind, str] = {
 class Counts:
     """What was read and what was done to it.
 
-    Always: lines = kept + empty + too_long_dropped + bad_rows + trimmed.
+    Always: lines = kept + empty + too_long_dropped + bad_rows + trimmed + other_split.
     """
 
     lines: int = 0
@@ -40,6 +42,8 @@ class Counts:
     too_long_dropped: int = 0
     bad_rows: int = 0
     trimmed: int = 0
+    other_split: int = 0
+    """Nothing is wrong with these, so no places are noted."""
     places: list[str] = field(default_factory=list)
     """The first few places of each kind, as `kind file:line`."""
 
@@ -52,15 +56,17 @@ class Counts:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def sentences(self) -> list[str]:
+    def sentences(self, unit: str = "pair") -> list[str]:
         """What was done, in words: one sentence for each kind of thing that occurred."""
-        told = [f"{many(self.lines, 'row')} read, {many(self.kept, 'pair')} kept."]
+        told = [f"{many(self.lines, 'row')} read, {many(self.kept, unit)} kept."]
         for kind, words in _IN_WORDS.items():
             count: int = getattr(self, kind)
             if count:
                 where = [place.partition(" ")[2] for place in self.places if place.startswith(f"{kind} ")]
                 more = ", …" if count > len(where) and kind != "trimmed" else ""
-                told.append(f"{words[0].upper()}{words[1:]}: {count:,} ({', '.join(where)}{more}).")
+                places = f" ({', '.join(where)}{more})" if where else ""
+                words = words.replace("pairs", f"{unit}s")
+                told.append(f"{words[0].upper()}{words[1:]}: {count:,}{places}.")
         return told
 
 

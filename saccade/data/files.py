@@ -6,132 +6,26 @@ import lzma
 import os
 import re
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Annotated, Any, BinaryIO, Literal, NamedTuple, Self
+from typing import IO, Any, BinaryIO, NamedTuple
 
-from pydantic import BeforeValidator, Field, model_validator
-
-from saccade.config import Section
 from saccade.data.counts import PLACES_PER_KIND, Kind, many
 from saccade.data.counts import Counts as Counts
-from saccade.data.json_rows import heads_of, read_row, string_of
+from saccade.data.json_rows import heads_of, joined_of, read_row
+from saccade.data.parallel import FilesData as FilesData
+from saccade.data.parallel import OnBad as OnBad
+from saccade.data.parallel import OnLong as OnLong
+from saccade.data.parallel import Parallel as Parallel
+from saccade.data.parallel import Paths as Paths
 from saccade.data.parses import Heads, read_heads
 from saccade.errors import UsageError
 
 BOM = b"\xef\xbb\xbf"
 _UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what a broken gzip or xz file can raise
-
-OnBad = Literal["refuse", "repair"]
-OnLong = Literal["cut", "drop", "refuse"]
-
-
-def _as_tuple(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
-Paths = Annotated[
-    tuple[str, ...], Field(min_length=1), BeforeValidator(_as_tuple, json_schema_input_type=str | tuple[str, ...])
-]
-
-
-_DESCRIBES = {  # setting → what must be given for it to say anything
-    "columns": "tsv",
-    "fields": "jsonl",
-    "heads": "source/target",
-    "heads_column": "tsv",
-    "heads_field": "jsonl",
-}
-
-
-class Parallel(Section):
-    """One split of the data: `source` and `target`, or `tsv`, or `jsonl`; each a path or a list of paths."""
-
-    source: Paths | None = None
-    """The file with the source sentences, one a line; or a list of files."""
-    target: Paths | None = None
-    """The file with their translations, line by line; or a list of as many files."""
-    tsv: Paths | None = None
-    """A file of tab-separated columns without a header and without quoting; or a list of files."""
-    columns: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (1, 2)
-    """Which columns of `tsv` are source and target; the first column is 1."""
-    jsonl: Paths | None = None
-    """A file with one JSON object a line; or a list of files."""
-    fields: tuple[str, str] = ("source", "target")
-    """Which fields of the `jsonl` objects are source and target."""
-    heads: Paths | None = None
-    """Beside `source`: a file with its dependency parse, a head for each word as in CoNLL-U; or a list of files."""
-    heads_column: Annotated[int, Field(ge=1)] | None = None
-    """Which column of `tsv` holds the heads of the source's words, where there are any."""
-    heads_field: str | None = None
-    """Which field of the `jsonl` objects holds the heads of the source's words, where there are any."""
-
-    @model_validator(mode="after")
-    def _one_layout(self) -> Self:
-        given = [name for name in ("source/target", "tsv", "jsonl") if self._has(name)]
-        if len(given) != 1:
-            what = f"{' and '.join(given)} are" if given else "none is"
-            raise ValueError(f"give either `source` and `target`, or `tsv`, or `jsonl`; {what} given.")
-        if given == ["source/target"]:
-            self._check_two_files()
-        for name, needs in _DESCRIBES.items():
-            if needs not in given and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"`{name}` describes `{needs}`, which is not given. Remove `{name}`.")
-        return self
-
-    @property
-    def has_heads(self) -> bool:
-        """Whether the source comes with a dependency parse."""
-        return any(each is not None for each in (self.heads, self.heads_column, self.heads_field))
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """All that it names."""
-        every = (self.source, self.target, self.heads, self.tsv, self.jsonl)
-        return tuple(name for names in every for name in names or ())
-
-    def _has(self, layout: str) -> bool:
-        return any(getattr(self, name) is not None for name in layout.split("/"))
-
-    def _check_two_files(self) -> None:
-        if self.source is None or self.target is None:
-            there, missing = ("target", "source") if self.source is None else ("source", "target")
-            raise ValueError(f"`{there}` is given without `{missing}`; a split in two files needs both.")
-        if len(self.source) != len(self.target):
-            raise ValueError(
-                f"`source` names {many(len(self.source), 'file')} and `target` {many(len(self.target), 'file')}; "
-                "they are read in pairs, so give as many of each."
-            )
-        if self.heads is not None and len(self.heads) != len(self.source):
-            raise ValueError(
-                f"`heads` names {many(len(self.heads), 'file')} and `source` {many(len(self.source), 'file')}; "
-                "each file of heads belongs to one of sources, so give as many of each."
-            )
-
-
-class FilesData(Section):
-    """Parallel text in your own files."""
-
-    kind: Literal["files"] = "files"
-    """Text in files."""
-    train: Parallel
-    """What the model learns from."""
-    valid: Parallel
-    """What the best checkpoint is chosen by."""
-    test: Parallel | None = None
-    """What the finished model is scored on."""
-    max_length: Annotated[int, Field(ge=1)] = 512
-    """The most tokens a side may have, the end mark not counted."""
-    on_long: OnLong = "drop"
-    """What happens to a longer training pair: `cut` it, `drop` it, or `refuse` to train."""
-    on_bad: OnBad = "refuse"
-    """What happens to bytes that are not UTF-8 and to rows that cannot be read: `refuse`, or `repair`
-    (bad bytes become U+FFFD, unreadable rows are left out)."""
-    trim: bool = False
-    """Whether two files of unequal line counts are read up to the end of the shorter one, instead of refused."""
 
 
 class Pair(NamedTuple):
@@ -188,7 +82,7 @@ def _unpacked(stream: io.BufferedReader) -> IO[bytes]:
     return stream
 
 
-def _mended(raw: bytes, first: bool) -> tuple[bytes, tuple[Kind, ...]]:
+def mended(raw: bytes, first: bool) -> tuple[bytes, tuple[Kind, ...]]:
     """A line without its end and byte-order mark, and what else than the line feed was removed."""
     if raw.endswith(b"\n"):
         raw = raw[:-1]
@@ -203,11 +97,11 @@ def _mended(raw: bytes, first: bool) -> tuple[bytes, tuple[Kind, ...]]:
 def lines(stream: BinaryIO) -> Iterator[Line]:
     """Any bytes as lines of text: as many as came in, whatever they hold."""
     for number, raw in enumerate(iter(stream.readline, b"")):
-        mended, repairs = _mended(raw, number == 0)
+        whole, repairs = mended(raw, number == 0)
         try:
-            yield Line(mended.decode("utf-8"), repairs)
+            yield Line(whole.decode("utf-8"), repairs)
         except UnicodeDecodeError:
-            yield Line(mended.decode("utf-8", errors="replace"), (*repairs, "invalid_utf8"))
+            yield Line(whole.decode("utf-8", errors="replace"), (*repairs, "invalid_utf8"))
 
 
 @dataclass(frozen=True)
@@ -232,7 +126,7 @@ class _Reader:
         self.problems.append(message)
 
     def text(self, raw: bytes, number: int, file: File) -> str:
-        raw, repairs = _mended(raw, number == 1)
+        raw, repairs = mended(raw, number == 1)
         for kind in repairs:
             self.counts.note(kind, f"{file.name}:{number}")
         try:
@@ -306,22 +200,24 @@ class _Reader:
 
     def tsv(self, name: str, split: Parallel) -> Iterator[Pair]:
         file = locate(name, self.base)
-        first, second = (column - 1 for column in split.columns)
-        third = None if split.heads_column is None else split.heads_column - 1
+        sides = [(each,) if isinstance(each, int) else each for each in split.columns]
+        wanted = [column for side in sides for column in side]
+        third = split.heads_column
         with closing(raw_lines(file)) as rows:
             for number, raw in enumerate(rows, start=1):
                 cells = self.text(raw, number, file).split("\t")
                 place = f"{file.name}:{number}"
-                if len(cells) <= max(first, second):
-                    need = f"data.columns asks for columns {first + 1} and {second + 1}"
+                if len(cells) < max(*wanted, third or 0):
+                    need = f"data.columns asks for columns {' and '.join(map(str, wanted))}"
+                    if len(cells) >= max(wanted):
+                        need = f"data.heads_column asks for column {third}"
                     self.bad_row(place, f"the row has {many(len(cells), 'column')}; {need}")
-                elif third is None:
-                    yield Pair(cells[first], cells[second], place)
-                elif len(cells) <= third:
-                    need = f"data.heads_column asks for column {third + 1}"
-                    self.bad_row(place, f"the row has {many(len(cells), 'column')}; {need}")
+                    continue
+                source, target = (" ".join(cells[column - 1] for column in side) for side in sides)
+                if third is None:
+                    yield Pair(source, target, place)
                 else:
-                    yield from self.parsed(Pair(cells[first], cells[second], place), cells[third], place)
+                    yield from self.parsed(Pair(source, target, place), cells[third - 1], place)
 
     def jsonl(self, name: str, split: Parallel) -> Iterator[Pair]:
         file = locate(name, self.base)
@@ -330,7 +226,7 @@ class _Reader:
                 place = f"{file.name}:{number}"
                 try:
                     row = read_row(self.text(raw, number, file))
-                    source, target = (string_of(row, field, "data.fields") for field in split.fields)
+                    source, target = (joined_of(row, names, "data.fields") for names in split.fields)
                     heads = None if split.heads_field is None else heads_of(row, split.heads_field)
                 except ValueError as error:
                     self.bad_row(place, str(error))
@@ -391,17 +287,22 @@ def pairs(
     counts: Counts,
     keep_empty: bool = False,
     problems: list[str] | None = None,
+    belongs: Callable[[Pair], bool] = lambda _: True,
 ) -> Iterator[Pair]:
     """The split's pairs, streaming. What is left out or mended is counted; what the rules refuse raises a UsageError.
 
     Two files of unequal length are noticed at their end. `keep_empty` hands on pairs with an empty side too, for
     evaluation, where each line counts. With `problems`, what would be refused is told there and read on past.
+    Pairs for which `belongs` says no are of another split in the same files.
     """
     reader = _Reader(base, on_bad, trim, counts, problems)
     for rows in reader.rows(split):
         try:
             for pair in rows:
                 counts.lines += 1
+                if not belongs(pair):
+                    counts.other_split += 1
+                    continue
                 if "\0" in pair.source or "\0" in pair.target:
                     counts.note("nul", pair.place)
                 if not keep_empty and (_blank(pair.source) or _blank(pair.target)):

@@ -23,6 +23,14 @@ def string_of(row: dict[str, Any], name: str, setting: str) -> str:
     return str(row[name])
 
 
+def joined_of(row: dict[str, Any], names: str | tuple[str, ...], setting: str) -> str:
+    """The field; of `a|b` the first that is there and not null; of several, all of them with a space between."""
+    if not isinstance(names, str):
+        return " ".join(joined_of(row, name, setting) for name in names)
+    *others, last = names.split("|")
+    return string_of(row, next((name for name in others if row.get(name) is not None), last), setting)
+
+
 def heads_of(row: dict[str, Any], name: str) -> str:
     """As one string; in the object they may stand as a list of numbers, too."""
     given = row.get(name)

@@ -7,14 +7,14 @@ Shapes: B streams, T tokens of a chunk.
 
 import math
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
+from saccade.config import Section
 from saccade.data.batching import BEGINNING, Cursor, EpochPlan, jobs, prefetch
 from saccade.errors import UsageError
 from saccade.types import END, PAD, Batch, Tokens
@@ -27,20 +27,33 @@ LENGTHS, ORDER = 2, 3
 """What random numbers are for: they are keyed by it, beside seed and epoch."""
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """The next tokens of every stream."""
+class StreamsConfig(Section):
+    """For models that carry a state on: recurrent ones, and those of a fixed window."""
 
-    batch: Batch
-    """Row b is stream b: `source` is what is read, `target` what follows each token of it."""
-    begins: bool
-    """The streams begin here: there is nothing to carry over."""
-    rate: float = 1.0
-    """What the learning rate is multiplied with: a varied chunk's length against the usual one."""
-    tokens: int = 0
+    kind: Literal["streams"] = "streams"
+    """The text is cut into streams that are read side by side; what a model knows at the end of a chunk it keeps."""
+    streams: int = Field(20, ge=1)
+    """How many: the rows of a batch."""
+    steps: int = Field(35, ge=1)
+    """Tokens of each stream that an update reads, and that gradients go back through (truncated BPTT)."""
+    varied: bool = False
+    """Draw the steps anew each time, around this number or half of it, and the rate with them (Merity et al. 2018)."""
+    validation: int = Field(10, ge=1)
+    """Streams that validation reads side by side while training; `evaluate` always reads one."""
 
-    def to(self, device: torch.device) -> "Chunk":
-        return Chunk(self.batch.to(device), self.begins, self.rate, self.tokens)
+
+class WindowsConfig(Section):
+    """For the Transformer, which carries nothing on; others may be trained so, too."""
+
+    kind: Literal["windows"] = "windows"
+    """The text is cut into windows that know nothing of each other; `train.batch_tokens` of them are a batch."""
+    length: int = Field(256, ge=1)
+    """Tokens of a window."""
+    context: int = Field(0, ge=0)
+    """Tokens before its own that each window also reads where a text is scored, not where it is trained on."""
+
+
+ReadConfig = Annotated[StreamsConfig | WindowsConfig, Field(discriminator="kind")]
 
 
 class Streams:
@@ -76,10 +89,13 @@ class Streams:
                 return np.concatenate([[0], ends[ends < shortest]])
             count *= 2
 
-    def chunks(self, cursor: Cursor = BEGINNING, *, rank: int = 0, world: int = 1) -> Iterator[tuple[Cursor, Chunk]]:
+    def chunks(
+        self, cursor: Cursor = BEGINNING, *, rank: int = 0, world: int = 1
+    ) -> Generator[tuple[Cursor, Batch], None, None]:
         """Chunks from the cursor on, without end, each with the position behind it.
 
-        Of `world` equal shares of the streams, those of `rank`.
+        Row b of a chunk is stream b; it `begins` where there is nothing to carry over, and with `varied` its `rate` is
+        its length against the usual one. Of `world` equal shares of the streams, those of `rank`.
         """
         rows = self._rows(rank, world)
         epoch, k = cursor.epoch, cursor.batch
@@ -97,11 +113,17 @@ class Streams:
                 edges = self.edges(epoch)
             yield Cursor(epoch, k), chunk
 
-    def once(self) -> Iterator[Chunk]:
+    def once(self) -> Iterator[Batch]:
         """The whole text, from its beginning to its end: for validation."""
         edges = self.edges(0).tolist()
         rows = self._rows(0, 1)
         return (self._chunk(rows, begin, end) for begin, end in pairwise(edges))
+
+    def largest(self) -> Batch:
+        """The longest chunk of the first epoch."""
+        edges = self.edges(0)
+        k = int(np.diff(edges).argmax())
+        return self._chunk(self._rows(0, 1), int(edges[k]), int(edges[k + 1]))
 
     def _rows(self, rank: int, world: int) -> range:
         streams = len(self._cuts) - 1
@@ -112,12 +134,12 @@ class Streams:
             )
         return range(rank * streams // world, (rank + 1) * streams // world)
 
-    def _chunk(self, rows: range, begin: int, end: int) -> Chunk:
+    def _chunk(self, rows: range, begin: int, end: int) -> Batch:
         bounds = [(self._cuts[b] + begin, min(self._cuts[b] + end, self._cuts[b + 1])) for b in rows]
         pairs = [shifted(self.text, int(first), int(last)) for first, last in bounds]
-        batch = Batch(Tokens.of([given for given, _ in pairs]), Tokens.of([after for _, after in pairs]))
         rate = (end - begin) / self.steps if self.varied else 1.0
-        return Chunk(batch, begin == 0, rate, sum(len(after) for _, after in pairs))
+        source, target = Tokens.of([given for given, _ in pairs]), Tokens.of([after for _, after in pairs])
+        return Batch(source, target, begins=begin == 0, rate=rate)
 
 
 class Windows:
@@ -161,6 +183,10 @@ class Windows:
         """The whole text, from its beginning to its end: for validation."""
         plan = self._plan(np.arange(-(-len(self.text) // self.length)))
         return (self.collate(plan[k]) for k in range(len(plan)))
+
+    def largest(self) -> Batch:
+        """A batch of whole windows; only those before the last are sure to be."""
+        return next(self.once())
 
     def collate(self, rows: NDArray[np.integer[Any]]) -> Batch:
         pairs = [self._window(int(row)) for row in rows]

@@ -1,7 +1,7 @@
 """How far a measured number may be from the true one: confidence intervals."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -52,6 +52,36 @@ def bootstrap_mean(
     ]
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.concatenate(means), [tail, 1 - tail])
+    return Interval(float(low), float(high))
+
+
+def bootstrap_sums(
+    counts_NK: np.ndarray[Any, Any],
+    value_of: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]],
+    *,
+    samples: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 12345,
+) -> Interval:
+    """The interval of a number that is made of sums over the lines, such as an error rate or an F1.
+
+    Lines are resampled as by `bootstrap_mean`; `value_of` takes the sums (samples, K) of their K counts each.
+    """
+    _check_confidence(confidence)
+    counts_NK = np.asarray(counts_NK, dtype=np.float64)
+    if counts_NK.ndim != 2 or len(counts_NK) < 2 or not np.isfinite(counts_NK).all():
+        raise UsageError(
+            f"bootstrap_sums: counts must be a table of at least two lines of finite numbers; got {counts_NK.shape}."
+        )
+    if samples < 100:
+        raise UsageError(f"bootstrap_sums: samples must be at least 100 to have tails; got {samples}.")
+    generator = np.random.default_rng(seed)
+    lines = len(counts_NK)
+    sums_SK = np.stack(
+        [np.bincount(generator.integers(lines, size=lines), minlength=lines) @ counts_NK for _ in range(samples)]
+    )
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(value_of(sums_SK), [tail, 1 - tail])
     return Interval(float(low), float(high))
 
 

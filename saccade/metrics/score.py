@@ -17,15 +17,20 @@ class Score:
     """What it takes to measure the same again, in sacrebleu's notation; None where the name says it all."""
     count: int
     """How many examples were scored."""
+    places: int = 1
+    """Digits behind the point that are told."""
+    unit: str = "lines"
+    """What was counted."""
 
     def to_dict(self) -> dict[str, str | int | float | None]:
         """Plain values for JSON, which has no NaN: an unknown end of the interval is None."""
         return {
             key: None if isinstance(value, float) and math.isnan(value) else value
             for key, value in asdict(self).items()
+            if key not in ("places", "unit")
         }
 
 
-def digits(score: Score, *, width: int = 1) -> str:
+def digits(score: Score, *, width: int | None = None) -> str:
     """The value as `sacrebleu -b` prints it: so many digits behind the point, and nothing else."""
-    return f"{score.value:.{width}f}"
+    return f"{score.value:.{score.places if width is None else width}f}"

@@ -10,6 +10,7 @@ from saccade.errors import UsageError
 from saccade.models.causal_transformer import CausalTransformer
 from saccade.models.encoders import EncoderConfig, RecurrentEncoder, RecurrentEncoderConfig
 from saccade.models.language_model import LanguageModel, LanguageModelConfig, Writer, WriterConfig
+from saccade.models.masked import MaskedConfig, MaskedModel
 from saccade.models.recurrent_decoder import RecurrentDecoder, RecurrentDecoderConfig
 from saccade.models.recurrent_writer import RecurrentWriter, RecurrentWriterConfig
 from saccade.models.tagger import CnnCharacters, CrfOutput, LstmCharacters, Steps, Tagger, TaggerConfig, TaggerSizes
@@ -107,6 +108,11 @@ def freeze_vectors(embed: TokenEmbedding, vectors: VectorsConfig | None) -> None
         embed.table.weight.requires_grad_(False)
 
 
+def build_masked(config: MaskedConfig, vocabulary: int, most: float = 1.0) -> MaskedModel:
+    """`most`: the share of a batch's places that may be blanks, beside one of each row."""
+    return MaskedModel(config, build_encoder(config.encoder, vocabulary), vocabulary, most)
+
+
 def settings_of(task: object, tree: Mapping[str, Any], origin: str) -> Section:
     """The `model` section of a task's recipe."""
     match task:
@@ -116,6 +122,8 @@ def settings_of(task: object, tree: Mapping[str, Any], origin: str) -> Section:
             return parse(LanguageModelConfig, tree, origin)
         case "tag":
             return parse(TaggerConfig, tree, origin)
+        case "masked-language-model":
+            return parse(MaskedConfig, tree, origin)
         case _:
             raise UsageError(f"{origin}: its task is {task!r}, which this version does not know.")
 
@@ -129,5 +137,7 @@ def build_model(task: str, settings: Section, sizes: Mapping[str, int]) -> Train
             return build_language_model(settings, sizes["text"])
         case TaggerConfig():
             return build_tagger(settings, TaggerSizes.named(sizes))
+        case MaskedConfig():
+            return build_masked(settings, sizes["text"])
         case _:
             raise UsageError(f"no model of the task {task!r} is made of {type(settings).__name__}.")

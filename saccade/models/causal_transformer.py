@@ -16,6 +16,8 @@ from saccade.types import State, Tokens
 class CausalTransformer(nn.Module):
     """Every next token from those before it. `start` asks for the number of sequences: there is no source."""
 
+    forgets = True
+
     def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
         self.decoder = TransformerDecoder(config, vocabulary, memory_width=None)

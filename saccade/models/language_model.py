@@ -142,6 +142,11 @@ class LanguageModel(Trainable):
     def output(self) -> nn.Linear:
         return self.decoder.output
 
+    @property
+    def forgets(self) -> bool:
+        """Whether what is carried on is not all that a chunk came to, so that it matters where chunks end."""
+        return self.decoder.forgets
+
 
 def _counted(target: Tokens) -> Tensor:
     """Tokens that the loss counts: PAD stands behind a text's end, and where a token is context alone."""

@@ -74,6 +74,7 @@ class RecurrentWriter(nn.Module):
     def __init__(self, config: RecurrentWriterConfig, vocabulary: int) -> None:
         super().__init__()
         self.config, self.width = config, config.width
+        self.forgets = config.kind == "lstmn"
         before, behind = config.before_layers, config.behind_layers
         self.embed = TokenEmbedding(
             vocabulary,

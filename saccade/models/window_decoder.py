@@ -51,7 +51,7 @@ class WindowDecoder(nn.Module):
     stands START, as often as the window asks.
     """
 
-    computes_padding, mixes_sentences = True, False
+    computes_padding, mixes_sentences, forgets = True, False, False
 
     def __init__(self, config: WindowConfig, vocabulary: int) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ from saccade.config import Tree
 from saccade.errors import UsageError
 
 KEY = "preset"
-TASKS = ("translate", "tag")
+TASKS = ("translate", "language-model", "masked-language-model", "tag")
 """The tasks there are; a preset of any other is a model that waits for its task."""
 _SIDES = ("encoder", "decoder")
 
@@ -68,11 +68,15 @@ def _something_is_left(name: str, preset: Tree, own: Any) -> None:
     """A recipe with a model of its own would hide a preset's: refused, since whoever names one wants to have it."""
     if not isinstance(own, Mapping):
         return
-    hidden = [
-        isinstance(own.get(side), Mapping) and config.merged(preset[side], own[side]) == own[side] for side in _SIDES
-    ]
-    if all(hidden):
+    sides = [side for side in _SIDES if side in preset]
+    if all(
+        isinstance(own.get(side), Mapping) and config.merged(preset[side], own[side]) == own[side] for side in sides
+    ):
+        theirs = " and a ".join(f"model.{side}" for side in sides)
         raise UsageError(
-            f"{KEY} is {name!r}, but the recipe has a model.encoder and a model.decoder of its own, which come before "
-            "the preset's: nothing of that would be left. Leave out either those two or the preset."
+            f"{KEY} is {name!r}, but the recipe has a {theirs} of its own, which come before the "
+            f"preset's: nothing of that would be left. Leave out either {_THOSE[len(sides)]} or the preset."
         )
+
+
+_THOSE = {1: "that", 2: "those two"}

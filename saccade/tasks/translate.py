@@ -1,33 +1,36 @@
 """Sequence to sequence: pairs of texts in, a translator out."""
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from saccade.config import plain
 from saccade.data.batching import Cursor, Encode, Plan, batches, collate
 from saccade.data.columns import Columns
 from saccade.data.files import Counts, FilesData
-from saccade.data.splits import DataConfig, Split, has_split, length_rule, split_pairs
+from saccade.data.splits import DataConfig, Split, grouped, groups, has_split, length_rule, split_pairs
 from saccade.data.store import Store, write_store
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import SaccadeError
-from saccade.evaluate import METRICS, decoded_metrics
+from saccade.evaluate import decoded_metrics
+from saccade.metrics.lines import References
+from saccade.metrics.names import METRICS, USUAL, WITHOUT_REFERENCE, MetricName
 from saccade.models.build import build_translator
 from saccade.models.trainable import Trainable
 from saccade.models.translator import Translator, TranslatorConfig
 from saccade.tasks.base import Recipe, preset_gives
 from saccade.tasks.vectors import begin_with, check_vectors, open_run_vectors, write_run_vectors
 from saccade.tasks.vectors import told as told_of_vectors
-from saccade.text import BpeDropout, BpeText, ByteText, CharText, TextConfig, TextPair, train_tokenizers
+from saccade.text import BpeDropout, SideText, TextConfig, TextPair, Tokenizer, sides, train_tokenizers
 from saccade.text.pair import SOURCE_FILE, TARGET_FILE
+from saccade.text.recipe import BpeSide, ByteSide, UnigramSide, WordSide
 from saccade.train.validation import mean_loss, valid_lines
 from saccade.types import Batch
 
@@ -43,18 +46,20 @@ class TranslateRecipe(Recipe):
     """From pairs of texts to a model that turns one into the other."""
 
     model_config = ConfigDict(json_schema_extra=preset_gives)
-    METRICS: ClassVar[tuple[str, ...]] = METRICS
+    METRICS: ClassVar[tuple[str, ...]] = tuple(name for name in METRICS if name not in WITHOUT_REFERENCE)
 
     task: Literal["translate"] = "translate"
     """translate: learn to turn one sequence into another."""
     data: DataConfig
-    """The pairs: generated dates, or your own files."""
+    """The pairs: your own files, generated dates, or a corpus in its own format."""
     text: TextConfig
     """How text is cut into tokens."""
     model: TranslatorConfig
     """The encoder and the decoder."""
     decode: DecodeConfig = DecodeConfig()
     """How outputs are searched for, unless the command says otherwise."""
+    metrics: Annotated[tuple[MetricName, ...], Field(min_length=1)] = USUAL
+    """What `evaluate` tells of the outputs, unless the command says otherwise; and validation, where it decodes."""
 
     @model_validator(mode="after")
     def _words_have_vectors(self) -> "TranslateRecipe":
@@ -98,12 +103,13 @@ class TranslateRecipe(Recipe):
                 yield split, shown
 
     def vocabularies(self, base: Path) -> tuple[dict[str, int], bool]:
-        if isinstance(self.text, (CharText, ByteText)):
+        both = dict(zip(("source", "target"), sides(self.text), strict=True))
+        sizes = {name: side.size for name, side in both.items() if isinstance(side, (WordSide, BpeSide, UnigramSide))}
+        if len(sizes) < len(both):
             pairs = list(islice(split_pairs(self.data, "train", base=base, counts=Counts()), SAMPLE))
             learnt = train_tokenizers(self.text, [p.source for p in pairs], [p.target for p in pairs], self.seed)
-            sizes = {"source": learnt.source.size, "target": learnt.target.size}
-            return sizes, isinstance(self.text, ByteText)
-        return {"source": self.text.size, "target": self.text.size}, False
+            sizes = {"source": learnt.source.size, "target": learnt.target.size} | sizes
+        return sizes, all(isinstance(side, ByteSide) for side in both.values())
 
     @staticmethod
     def next_command(run: Path) -> list[str]:
@@ -117,6 +123,16 @@ def _example_line(store: Store) -> str:
     sources = [store.text(i)[0] for i in range(min(len(store), 50))]
     short = [source for source in sources if len(source) <= _SHORT and source.isprintable()] or ["…"]
     return next((source for source in short if " " in source), short[0])
+
+
+def _dropout(side: SideText) -> float:
+    return side.dropout if isinstance(side, BpeSide) else 0.0
+
+
+def _cutting(tokenizer: Tokenizer, dropout: float) -> Callable[[str, np.random.Generator], list[int]]:
+    if dropout == 0:
+        return lambda text, _: tokenizer.encode(text)
+    return BpeDropout(tokenizer, dropout).encode
 
 
 @dataclass(frozen=True)
@@ -151,7 +167,7 @@ class TranslateTask:
     def _write_split(self, folder: Path, split: Split, text: TextPair) -> None:
         data, counts = self.recipe.data, Counts()
         max_length, on_long = length_rule(data, split)
-        drops = isinstance(self.recipe.text, BpeText) and self.recipe.text.dropout > 0
+        drops = any(_dropout(side) > 0 for side in sides(self.recipe.text))
         write_store(
             folder / "data" / split,
             split_pairs(data, split, base=self.base, counts=counts),
@@ -192,7 +208,8 @@ class TranslateReady:
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"text": plain(self.recipe.text), "decode": plain(self.recipe.decode)}
+        recipe = self.recipe
+        return {"text": plain(recipe.text), "decode": plain(recipe.decode), "metrics": list(recipe.metrics)}
 
     @property
     def examples(self) -> tuple[int, str]:
@@ -228,13 +245,13 @@ class TranslateReady:
         )
 
     def _encode(self) -> Encode | None:
-        text = self.recipe.text
-        if not isinstance(text, BpeText) or text.dropout == 0:
+        of_source, of_target = map(_dropout, sides(self.recipe.text))
+        if of_source == 0 and of_target == 0:
             return None
-        source, target = BpeDropout(self.pair.source, text.dropout), BpeDropout(self.pair.target, text.dropout)
+        source, target = _cutting(self.pair.source, of_source), _cutting(self.pair.target, of_target)
 
         def encode(one: str, other: str, random: np.random.Generator) -> tuple[list[int], list[int]]:
-            return source.encode(one, random), target.encode(other, random)
+            return source(one, random), target(other, random)
 
         return encode
 
@@ -253,7 +270,13 @@ class TranslateReady:
         plan = Plan(store.lengths, at_once, seed=0).epoch(0)
         some = (collate(store, plan[k]) for k in range(len(plan)))
         values = mean_loss(model, some, train.precision, device)
-        if train.metric != "loss":
-            sources, references = valid_lines(store)
-            values |= decoded_metrics(model, self.pair, sources, references, device=device)
+        if train.metric not in ("loss", "perplexity"):
+            sources, targets = valid_lines(store)
+            references: References = targets
+            if groups(self.recipe.data):
+                sources, references = grouped(sources, targets)
+            metrics, decode = (*self.recipe.metrics, cast("MetricName", train.metric)), self.recipe.decode
+            values |= decoded_metrics(
+                model, self.pair, sources, references, metrics=metrics, decode=decode, device=device
+            )
         return values

@@ -3,18 +3,35 @@
 from saccade.text.dropout import BpeDropout
 from saccade.text.learn import train_tokenizers
 from saccade.text.pair import TextPair
-from saccade.text.recipe import BpeText, ByteText, CharText, TextConfig, UnigramText, WordText
+from saccade.text.recipe import (
+    BpeSide,
+    BpeText,
+    ByteText,
+    CharText,
+    SideText,
+    TextConfig,
+    UnigramText,
+    WordSide,
+    WordText,
+    sides,
+)
+from saccade.text.stream import TextStream
 from saccade.text.tokenizer import Tokenizer
 
 __all__ = [
     "BpeDropout",
+    "BpeSide",
     "BpeText",
     "ByteText",
     "CharText",
+    "SideText",
     "TextConfig",
     "TextPair",
+    "TextStream",
     "Tokenizer",
     "UnigramText",
+    "WordSide",
     "WordText",
+    "sides",
     "train_tokenizers",
 ]

@@ -6,6 +6,7 @@ only after it was checked here: it aborts the process on some that are damaged.
 The vocabulary begins with the four specials and, but for words, the 256 bytes. A text is cut before the model sees it
 so that a piece holds either letters, digits, other signs or white space, with at most one space in front. `<s>` or
 `<0x41>` in a user's text mixes signs with letters: it is never one piece, never to be taken for a reserved token.
+Words may be cut at white space instead; there `<unk>` in a text is what it says, and no other reserved token is read.
 """
 
 from itertools import product
@@ -23,6 +24,7 @@ WORDS = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
 
 _CUT = {"type": "Split", "pattern": {"Regex": WORDS}, "behavior": "Isolated", "invert": False}
 _JOIN = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]}
+AT_SPACES: dict[str, Any] = {"type": "WhitespaceSplit"}
 _FORMS: tuple[Normalization, ...] = ("none", "nfc", "nfkc")
 
 
@@ -84,8 +86,18 @@ class TokenizerFile(_Part):
     normalizer: dict[str, Any] | None
     pre_tokenizer: dict[str, Any] = _CUT
     post_processor: None = None
-    decoder: dict[str, Any] = _JOIN
+    decoder: dict[str, Any] | None = _JOIN
+    """None: a space between tokens, for words that were cut there."""
     model: Annotated[Model, Field(discriminator="type")]
+
+    @staticmethod
+    def at_spaces(normalizer: dict[str, Any] | None, model: WordModel) -> "TokenizerFile":
+        """Of words that white space separates."""
+        return TokenizerFile(normalizer=normalizer, pre_tokenizer=AT_SPACES, decoder=None, model=model)
+
+    @property
+    def cuts_at_spaces(self) -> bool:
+        return self.pre_tokenizer == AT_SPACES
 
     def ids(self) -> dict[str, int]:
         return {piece: each for each, piece in enumerate(self.model.pieces())}
@@ -125,7 +137,10 @@ class TokenizerFile(_Part):
             return "it merges pieces that are not in its vocabulary"
         if self.normalizer not in [normalizer(form, lowercase) for form, lowercase in product(_FORMS, (False, True))]:
             return "its normalizer is another"
-        if self.pre_tokenizer != _CUT or self.decoder != _JOIN:
+        known = self.pre_tokenizer == _CUT and self.decoder == _JOIN
+        if isinstance(self.model, WordModel):
+            known |= self.cuts_at_spaces and self.decoder is None
+        if not known:
             return "its pre_tokenizer or decoder is another"
         return ""
 

@@ -16,7 +16,7 @@ from tokenizers import models, pre_tokenizers, trainers
 from saccade.text import layout, units
 from saccade.text.layout import RESERVED, BpeModel, TokenizerFile, UnigramModel, WordModel
 from saccade.text.pair import TextPair
-from saccade.text.recipe import BpeText, ByteText, CharText, TextConfig, UnigramText, WordText
+from saccade.text.recipe import BpeSide, ByteSide, CharSide, SideText, TextConfig, UnigramSide, WordSide, sides
 from saccade.text.tokenizer import Tokenizer, refuse_surrogates
 from saccade.types import SPECIALS
 
@@ -37,7 +37,8 @@ def train_tokenizers(config: TextConfig, sources: Iterable[str], targets: Iterab
     if config.shared:
         both = _train(config, chain(sources, targets), seed)
         return TextPair(both, both, shared=True)
-    return TextPair(_train(config, sources, seed), _train(config, targets, seed), shared=False)
+    of_source, of_target = sides(config)
+    return TextPair(_train(of_source, sources, seed), _train(of_target, targets, seed), shared=False)
 
 
 def sample_lines(lines: Iterable[str], count: int, seed: int) -> list[str]:
@@ -54,10 +55,10 @@ def sample_lines(lines: Iterable[str], count: int, seed: int) -> list[str]:
     return [line for _, line in sorted(kept)]
 
 
-def _train(config: TextConfig, lines: Iterable[str], seed: int) -> Tokenizer:
+def _train(config: SideText, lines: Iterable[str], seed: int) -> Tokenizer:
     normalizer = layout.normalizer(config.normalize, config.lowercase)
     bytes_only = Tokenizer(TokenizerFile(normalizer=normalizer, model=_bpe([], [])).write())
-    if isinstance(config, ByteText):
+    if isinstance(config, ByteSide):
         return bytes_only
     sample = sample_lines(lines, config.sample, seed)
     for line in sample:
@@ -65,13 +66,16 @@ def _train(config: TextConfig, lines: Iterable[str], seed: int) -> Tokenizer:
     text = [bytes_only.normalise(line) for line in sample]
     model: layout.Model
     match config:
-        case CharText():
+        case CharSide():
             model = _bpe(_most_frequent(_count_characters(text), config.size - len(RESERVED)), [])
-        case WordText():
+        case WordSide():
+            if config.cut == "spaces":
+                words = _learn_words(text, config.size - len(SPECIALS), pre_tokenizers.WhitespaceSplit())
+                return Tokenizer(TokenizerFile.at_spaces(normalizer, words).write())
             model = _learn_words(text, config.size - len(SPECIALS))
-        case BpeText():
+        case BpeSide():
             model = _learn_bpe(text, config.size - len(RESERVED))
-        case UnigramText():
+        case UnigramSide():
             model = _learn_unigram(text, config.size - len(RESERVED))
     return Tokenizer(TokenizerFile(normalizer=normalizer, model=model).write())
 
@@ -149,10 +153,12 @@ def _learn_unigram(lines: Sequence[str], room: int) -> UnigramModel:
     return UnigramModel(vocab=[(piece, scores.get(piece, 0.0)) for piece in _numbered(RESERVED, best)])
 
 
-def _learn_words(lines: Sequence[str], room: int) -> WordModel:
-    trainer = trainers.WordLevelTrainer(vocab_size=room, show_progress=False)
-    learnt = _run(models.WordLevel(), trainer, lines)["vocab"]
-    return WordModel(vocab=_numbered(SPECIALS, sorted(learnt, key=learnt.__getitem__)))
+def _learn_words(lines: Sequence[str], room: int, cut: pre_tokenizers.PreTokenizer | None = None) -> WordModel:
+    """A word that is spelt as a reserved token is that token, which takes no room."""
+    trainer = trainers.WordLevelTrainer(vocab_size=room + len(SPECIALS), show_progress=False)
+    learnt = _run(models.WordLevel(), trainer, lines, cut)["vocab"]
+    ranked = [word for word in sorted(learnt, key=learnt.__getitem__) if word not in SPECIALS]
+    return WordModel(vocab=_numbered(SPECIALS, ranked[:room]))
 
 
 def _numbered(reserved: Sequence[str], pieces: Sequence[str]) -> dict[str, int]:
@@ -160,10 +166,15 @@ def _numbered(reserved: Sequence[str], pieces: Sequence[str]) -> dict[str, int]:
     return {piece: each for each, piece in enumerate(dict.fromkeys((*reserved, *pieces)))}
 
 
-def _run(model: models.Model, trainer: trainers.Trainer, lines: Sequence[str]) -> dict[str, Any]:
+def _run(
+    model: models.Model,
+    trainer: trainers.Trainer,
+    lines: Sequence[str],
+    cut: pre_tokenizers.PreTokenizer | None = None,
+) -> dict[str, Any]:
     """What the library's trainer made of the lines, as plain values."""
     whole = library.Tokenizer(model)
-    whole.pre_tokenizer = pre_tokenizers.Split(library.Regex(layout.WORDS), "isolated")
+    whole.pre_tokenizer = cut or pre_tokenizers.Split(library.Regex(layout.WORDS), "isolated")
     whole.train_from_iterator(lines, trainer, length=len(lines))
     learnt: dict[str, Any] = json.loads(whole.to_str())["model"]
     return learnt

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from saccade.errors import UsageError
 from saccade.text.layout import RESERVED, BpeModel, Model, TokenizerFile, WordModel
-from saccade.text.units import ITEM, UnitEncoder
+from saccade.text.units import ITEM, SPACE, UnitEncoder
 from saccade.types import END, PAD, SPECIALS, START, UNKNOWN
 
+_SPACES = re.compile(f"[{SPACE}]+")
 _WORD_WITH_SPACE = re.compile(r"\s*\S+")
 _VISIBLE = {" ": "␣", "\n": "⏎"}
 # Characters that make a text NFC however they stand together: Latin, Cyrillic, punctuation, kana and Han letters that
@@ -34,7 +35,7 @@ class Tokenizer:
         self._library = library.Tokenizer.from_str(self._json)
         self._changes = _what_changes(file.normalizer)
         self._pieces = file.model.pieces()
-        self._is_word = isinstance(file.model, WordModel)
+        self._is_word, self._at_spaces = isinstance(file.model, WordModel), file.cuts_at_spaces
         self._bytes = [piece.encode() for piece in self._pieces]
         if not self._is_word:
             self._bytes[len(SPECIALS) : len(RESERVED)] = [bytes([byte]) for byte in range(256)]
@@ -76,18 +77,23 @@ class Tokenizer:
         return _unicode([text], lambda: self._normal(text))
 
     def _normal(self, text: str) -> str:
-        if self._changes is None or not self._changes.search(text):
-            return text
-        return str(self._library.normalizer.normalize_str(text))
+        if self._changes is not None and self._changes.search(text):
+            text = str(self._library.normalizer.normalize_str(text))
+        return _SPACES.sub(" ", text).strip(" ") if self._at_spaces else text
 
     def words(self, text: str) -> list[str]:
-        """The normalised text cut into the stretches that no piece crosses; joined they are that text."""
+        """The normalised text cut into the stretches that no piece crosses; joined they are that text.
+
+        Where words are cut at white space, they come without it.
+        """
         whole = self.normalise(text)
         cut = _unicode([whole], lambda: self._library.pre_tokenizer.pre_tokenize_str(whole))
         return [word for word, _ in cut]
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without START and END."""
+        if self._at_spaces:
+            return self.encode_batch([text])[0]
         encoding = _unicode([text], lambda: self._library.encode(text, add_special_tokens=False))
         return list(encoding.ids)
 
@@ -102,13 +108,16 @@ class Tokenizer:
         return np.frombuffer(b"".join(rows), dtype=np.uint32), counts
 
     def _rows(self, texts: Sequence[str]) -> list[bytes]:
-        return _unicode(texts, lambda: self._units.encode([self._normal(text) for text in texts]))
+        rows = _unicode(texts, lambda: self._units.encode([self._normal(text) for text in texts]))
+        return [_unreserved(row) for row in rows] if self._at_spaces else rows
 
     def word_places(self, text: str, ids: Sequence[int]) -> list[int]:
         """Of each id of a text, or of a beginning of them, the word that it is a part of: what white space separates.
 
         White space counts to the word behind it, at the end to the last. A text without words has word 0 alone.
         """
+        if self._at_spaces:
+            return list(range(len(ids)))
         stretches = _WORD_WITH_SPACE.findall(text) or [""]
         ends = np.cumsum([len(self.normalise(each).encode()) for each in stretches])
         pieces = [word.encode() for word in self.words(text)] if self._is_word else [self._bytes[each] for each in ids]
@@ -123,15 +132,22 @@ class Tokenizer:
         Where the tokens are words, UNKNOWN stands for one that most often had a space before it: it is written so.
         """
         self._check(ids)
-        parts = [self._bytes[each] for each in ids]
-        if self._is_word:
-            begun = False
-            for place, part in enumerate(parts):
-                if begun and ids[place] == UNKNOWN:
-                    parts[place] = b" " + part
-                begun = begun or part != b""
+        parts: list[bytes] = []
+        for each in ids:
+            part = self._bytes[each]
+            if part:
+                parts.append(b" " + part if parts and self.is_set_off(each) else part)
         # Not by the library's decoder: one wrong byte there spoils every byte around it.
         return b"".join(parts).decode("utf-8", errors="replace")
+
+    def is_set_off(self, each: int) -> bool:
+        """Whether a space that no token holds stands before this one, unless it is the first."""
+        return self._at_spaces or (self._is_word and each == UNKNOWN)
+
+    def spelling(self, each: int) -> bytes:
+        """The bytes an id stands for: a character of several bytes may be spelt by several ids."""
+        self._check([each])
+        return self._bytes[each]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """One readable string an id, for pictures: a lone space is ␣, a line's end ⏎, the byte E2 <E2>."""
@@ -151,6 +167,12 @@ class Tokenizer:
                 f"ids: {wrong} is not an id of this tokenizer, whose ids are 0 to {self.size - 1}. "
                 "Decode with the tokenizer the ids were made with."
             )
+
+
+def _unreserved(row: bytes) -> bytes:
+    """Ids of a text in which words spelt as PAD, START or END are words like any other that is not known."""
+    ids = np.frombuffer(row, dtype=np.uint32)
+    return np.where(ids < UNKNOWN, np.uint32(UNKNOWN), ids).tobytes()
 
 
 def _what_changes(normalizer: dict[str, Any] | None) -> re.Pattern[str] | None:

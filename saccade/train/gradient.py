@@ -163,7 +163,7 @@ class Gradient:
         if self.model.carries:
             raise SaccadeError(
                 "a batch of all streams does not fit into the device's memory, and streams cannot be read apart: "
-                f"{why.splitlines()[0]} Lower data.streams or data.steps, or make the model smaller."
+                f"{why.splitlines()[0]} Lower read.streams or read.steps, or make the model smaller."
             )
         if self._at_hand < 2:
             raise SaccadeError(

@@ -7,6 +7,8 @@ import torch
 
 from saccade.data.parses import line_of
 from saccade.data.store import Store
+from saccade.models.language_model import LanguageModel
+from saccade.models.reading import Carried
 from saccade.models.trainable import Trainable
 from saccade.train.numerics import autocast
 from saccade.train.settings import Precision
@@ -29,6 +31,23 @@ def mean_loss(
             nll += model.loss(on_device).nll
     loss = nll.item() / max(1, tokens)
     return {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+
+
+@torch.inference_mode()
+def stream_loss(
+    model: LanguageModel, chunks: Iterable[Batch], precision: Precision, device: torch.device
+) -> dict[str, float]:
+    """The same of streams of text, the state carried on through each."""
+    nll, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
+    carried: Carried = {}
+    for chunk in chunks:
+        tokens += chunk.tokens
+        carried = model.begin(len(chunk)) if chunk.begins else carried
+        with autocast(precision, device):
+            loss, carried = model.loss_from(chunk.to(device), carried)
+        nll += loss.nll
+    loss_of_token = nll.item() / max(1, tokens)
+    return {"loss": loss_of_token, "perplexity": math.exp(min(loss_of_token, 700.0))}
 
 
 def valid_lines(store: Store) -> tuple[list[str], list[str]]:

@@ -34,6 +34,7 @@ from tests.cases import (
     name_of,
 )
 from tests.language_cases import every_language_model
+from tests.masked_cases import every_masked_model
 from tests.tagger_cases import every_tagger
 
 # ---- the list of cases is complete
@@ -72,6 +73,7 @@ def used(section: Section) -> Iterator[tuple[type[Section], str, Any]]:
 def test_every_advertised_option_is_in_the_list_of_cases() -> None:
     tried = {each for case in every_translator() for each in used(case.config)}
     tried |= {each for case in every_language_model() for each in used(case.config)}
+    tried |= {each for case in every_masked_model() for each in used(case.config)}
     tried |= {each for case in every_tagger() for each in used(case.config)}
     advertised = {
         (section, name, value)

@@ -23,7 +23,7 @@ SMALL = (
 )
 TESTED_IN = [
     path
-    for pattern in ("unit/test_cli*.py", "contract/test_training_options.py", "learn/*.py")
+    for pattern in ("unit/test_cli*.py", "contract/test_training_options.py", "contract/test_s*.py", "learn/*.py")
     for path in Path(__file__).parents[1].glob(pattern)
 ]
 LONG = {"demo"}
@@ -72,14 +72,22 @@ def test_every_option_is_tested(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the examples speak of: runs in `runs/`, `train.yaml` and a few files of lines."""
+    """What the examples speak of: a run of each task in `runs/`, `train.yaml`, a few files of lines."""
     folder = tmp_path_factory.mktemp("examples")
     write_corpus(folder)
     (folder / "dates.txt").write_text("3 mars 1999\n\n1/31/2020\n", encoding="utf-8")
+    done = saccade_command("train", "dates", "-q", "--out", folder / "runs" / "dates", *_small())
+    assert done.exit_code == 0, done.stderr
+    (folder / "blanks.txt").write_text("The queen [MASK] herself.\n\nno blank\n", encoding="utf-8")
+    done = saccade_command("train", "blanks", "-q", "--out", folder / "runs" / "blanks", *_small())
+    assert done.exit_code == 0, done.stderr
+    little = ("data.train=60", "data.valid=5", "train.updates=1", "model.decoder.width=8", "decode.max_tokens=9")
+    chosen = [part for each in little for part in ("--set", each)]
+    done = saccade_command("train", "char-lm", "-q", "--out", folder / "runs" / "char-lm", *chosen)
+    assert done.exit_code == 0, done.stderr
     (folder / "text.txt").write_text("Ada Dunmor came.\n\nIt rained in Port Balwin.\n", encoding="utf-8")
-    for name in ("dates", "ner-notices"):
-        done = saccade_command("train", name, "-q", "--out", folder / "runs" / name, *_small())
-        assert done.exit_code == 0, done.stderr
+    done = saccade_command("train", "ner-notices", "-q", "--out", folder / "runs" / "ner-notices", *_small())
+    assert done.exit_code == 0, done.stderr
     return folder
 
 

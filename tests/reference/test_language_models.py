@@ -16,7 +16,7 @@ from saccade.models.language_model import LanguageModel, LanguageModelConfig
 from saccade.models.recurrent_writer import RecurrentWriter
 from saccade.models.window_decoder import WindowDecoder
 from saccade.nn.regularisation import activation, change
-from saccade.train.chunks import stream_loss
+from saccade.train.validation import stream_loss
 from saccade.types import START
 from tests.language_cases import VOCABULARY, every_language_model, name_of, sentences
 

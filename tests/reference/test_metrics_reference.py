@@ -50,6 +50,26 @@ def test_the_command_prints_the_same_signature(tmp_path: Path) -> None:
     assert command(tmp_path, "-f", "text").startswith(f"BLEU|{score.signature} = {digits(score)} ")
 
 
+def test_the_command_prints_the_same_digits_of_several_references(tmp_path: Path) -> None:
+    others = [line.replace("the", "a") for line in REFERENCES]
+    (tmp_path / "other").write_text("".join(line + "\n" for line in others), encoding="utf-8")
+    several = list(zip(REFERENCES, others, strict=True))
+    score = bleu(HYPOTHESES, several, confidence=False)
+    command(tmp_path)  # writes the first references and the hypotheses
+    run = [
+        sys.executable,
+        "-m",
+        "sacrebleu",
+        str(tmp_path / "ref"),
+        str(tmp_path / "other"),
+        "-i",
+        str(tmp_path / "hyp"),
+    ]
+    printed = subprocess.run([*run, "-f", "text"], capture_output=True, text=True, check=True).stdout
+    assert printed.startswith(f"BLEU|{score.signature} = {digits(score)} ")
+    assert "nrefs:2" in str(score.signature)
+
+
 def test_the_command_prints_the_same_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)
     score = bleu(HYPOTHESES, REFERENCES)

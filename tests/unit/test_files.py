@@ -334,6 +334,7 @@ def test_a_split_that_makes_no_sense_is_refused(tree: dict[str, Any], reason: st
 def test_the_resolved_recipe_reads_back() -> None:
     tree: dict[str, Any] = {"train": {"tsv": ["a", "b"]}, "valid": {"source": "c", "target": "d"}}
     data = config.parse(FilesData, tree)
+    assert data.valid is not None
     assert (data.train.tsv, data.valid.source) == (("a", "b"), ("c",))
     assert config.parse(FilesData, config.plain(data)) == data
     with pytest.raises(UsageError, match="train: give either"):

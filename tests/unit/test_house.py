@@ -17,8 +17,8 @@ LONGEST_FILE = 450
 FLOOR = {"types", "config", "errors", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
-    "metrics", "evaluate", "inspect", "view", "translate", "tag", "score_tags", "tasks", "recipe", "device", "disk",
-    "integrity",
+    "metrics", "evaluate", "inspect", "view", "translate", "fill", "generate", "likelihood", "tag", "score_tags",
+    "tasks", "recipe", "device", "disk", "integrity",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
 
@@ -40,7 +40,10 @@ ARROWS: dict[str, set[str]] = {
     "translate": {"text", "data", "models", "checkpoint", "decode"},
     "tag": {"text", "models", "checkpoint", "disk"},
     "score_tags": {"text", "metrics", "tag"},
+    "fill": {"text", "data", "models", "checkpoint"},
     "evaluate": {"text", "data", "models", "checkpoint", "decode", "metrics", "translate"},
+    "likelihood": {"data", "models", "loss"},  # a language model and a text → what every token costs
+    "generate": {"text", "data", "models", "decode", "metrics", "likelihood"},
     "inspect": {"models", "decode", "translate"},
     "view": {"metrics"},
     # for each task its recipe, data, batches and validation; training itself knows none of them
@@ -57,7 +60,10 @@ ARROWS: dict[str, set[str]] = {
         "translate",
         "tag",
         "score_tags",
+        "fill",
         "evaluate",
+        "generate",
+        "likelihood",
         "presets",
     },
     "recipe": {"tasks", "recipes", "presets"},  # the recipes of all tasks: read, resolved, typed

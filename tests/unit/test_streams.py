@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saccade.data.batching import Cursor
-from saccade.data.streams import Chunk, Streams, Windows, varied_lengths
+from saccade.data.streams import Streams, Windows, varied_lengths
 from saccade.errors import UsageError
 from saccade.types import END, PAD, Batch, Tokens
 
@@ -22,11 +22,11 @@ def rows(side: Tokens) -> list[list[int]]:
     return [ids[:length] for ids, length in zip(side.ids.tolist(), side.layout.lengths_B.tolist(), strict=True)]
 
 
-def joined(chunks: list[Chunk], streams: int) -> tuple[list[list[int]], list[list[int]]]:
+def joined(chunks: list[Batch], streams: int) -> tuple[list[list[int]], list[list[int]]]:
     read: list[list[int]] = [[] for _ in range(streams)]
     after: list[list[int]] = [[] for _ in range(streams)]
     for chunk in chunks:
-        for b, (one, other) in enumerate(zip(rows(chunk.batch.source), rows(chunk.batch.target), strict=True)):
+        for b, (one, other) in enumerate(zip(rows(chunk.source), rows(chunk.target), strict=True)):
             read[b] += one
             after[b] += other
     return read, after
@@ -45,16 +45,16 @@ def test_every_token_is_predicted_once_from_the_one_before_it(
     assert max(lengths) - min(lengths) <= 1
     assert sum(chunk.tokens for chunk in chunks) == len(text)
     assert [chunk.begins for chunk in chunks] == [True] + [False] * (len(chunks) - 1)
-    assert all(len(row) > 0 for chunk in chunks for row in rows(chunk.batch.target))
+    assert all(len(row) > 0 for chunk in chunks for row in rows(chunk.target))
     for chunk in chunks[:-1]:
-        assert chunk.batch.source.layout.even
-        longest = chunk.batch.source.layout.longest
+        assert chunk.source.layout.even
+        longest = chunk.source.layout.longest
         assert longest >= min(5, steps) if varied else longest == steps
         assert chunk.rate == (longest / steps if varied else 1.0)
 
 
-def same(one: tuple[Cursor, Chunk], other: tuple[Cursor, Chunk]) -> bool:
-    batches = [each.batch for _, each in (one, other)]
+def same(one: tuple[Cursor, Batch], other: tuple[Cursor, Batch]) -> bool:
+    batches = [each for _, each in (one, other)]
     equal = all(rows(a) == rows(b) for a, b in zip(*((x.source, x.target) for x in batches), strict=True))
     return equal and one[0] == other[0] and one[1].begins == other[1].begins
 
@@ -97,7 +97,7 @@ def test_ranks_share_the_streams() -> None:
     streams = Streams(np.arange(10, 131), 6, 7)
     for chunks in islice(zip(streams.chunks(), *(streams.chunks(rank=r, world=3) for r in range(3)), strict=False), 9):
         (cursor, alone), *shares = chunks
-        assert [row for _, share in shares for row in rows(share.batch.target)] == rows(alone.batch.target)
+        assert [row for _, share in shares for row in rows(share.target)] == rows(alone.target)
         assert all(share[0] == cursor for share in shares)
         assert sum(share.tokens for _, share in shares) == alone.tokens
 

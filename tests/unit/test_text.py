@@ -39,6 +39,7 @@ LINES = [
     "la niña y el niño cantan ▁ y bailan  con   dos    espacios",
     "\tindented by a tab, and ended by a space ",
 ] * 4
+EVERY_KIND = ("char", "byte", "word", "bpe", "unigram")
 LOSSLESS = ("char", "byte", "bpe", "unigram")
 FORMS = ("none", "nfc", "nfkc")
 HARD = (
@@ -121,20 +122,20 @@ def test_normal_forms_and_lowercase_by_hand() -> None:
     assert trained("bpe", "nfc", True).normalise("J\u030c") == "\u01f0"
 
 
-@pytest.mark.parametrize("kind", ["char", "byte", "word", "bpe", "unigram"])
+@pytest.mark.parametrize("kind", EVERY_KIND)
 def test_the_empty_text_has_no_tokens(kind: str) -> None:
     assert trained(kind).encode("") == []
     assert trained(kind).encode_batch([]) == []
     assert trained(kind).decode([]) == ""
 
 
-@pytest.mark.parametrize("kind", ["char", "byte", "word", "bpe", "unigram"])
+@pytest.mark.parametrize("kind", EVERY_KIND)
 def test_a_batch_is_its_texts_one_by_one(kind: str) -> None:
     texts = [*HARD, *LINES]
     assert trained(kind).encode_batch(iter(texts)) == [trained(kind).encode(text) for text in texts]
 
 
-@pytest.mark.parametrize("kind", ["char", "byte", "word", "bpe", "unigram"])
+@pytest.mark.parametrize("kind", EVERY_KIND)
 def test_training_twice_gives_the_same_bytes(kind: str) -> None:
     made = section(kind, sample=50) if kind != "byte" else section(kind)
     words = ["ka", "to", "mi", "ré", "shu", "ló", "na", "xe", "o", "un"]
@@ -181,6 +182,28 @@ def test_a_known_word_comes_back_and_an_unknown_one_is_marked() -> None:
     assert ids.count(UNKNOWN) == 1
     assert tokenizer.decode(ids) == "The <unk> sat."
     assert tokenizer.decode([START, UNKNOWN, END]) == "<unk>"
+
+
+def test_what_white_space_separates_is_one_token_wherever_it_stands() -> None:
+    tokenizer = train_tokenizers(WordText(cut="spaces"), ["AH0 K AH0", "K I_TURN_LEFT"], [], seed=0).source
+    assert tokenizer.pieces(range(4, tokenizer.size)) == ["AH0", "K", "I_TURN_LEFT"]  # by count, then by letter
+    assert tokenizer.encode("  K\tAH0 \u3000 K ") == [5, 4, 5]
+    assert tokenizer.decode([START, 5, 4, END, PAD]) == "K AH0"
+    assert tokenizer.normalise(" K\tAH0\n") == "K AH0"
+    assert tokenizer.decode(tokenizer.encode("AH0 Z K")) == "AH0 <unk> K"
+
+
+def test_each_side_is_cut_its_own_way(tmp_path: Path) -> None:
+    made = config.parse(
+        _Recipe, {"text": {"kind": "char", "target": {"kind": "word", "cut": "spaces", "size": 20}}}
+    ).text
+    assert not made.shared
+    assert config.parse(_Recipe, {"text": config.plain(made)}).text == made
+    pair = train_tokenizers(made, ["cat", "act"], ["K AE1 T", "AE1 K T"], seed=0)
+    assert pair.source.pieces(pair.source.encode("cat")) == ["c", "a", "t"]
+    assert pair.target.pieces(pair.target.encode("K AE1 T")) == ["K", "AE1", "T"]
+    pair.save(tmp_path)
+    assert TextPair.load(tmp_path) == pair
 
 
 def test_decode_drops_the_specials_that_say_nothing() -> None:
@@ -238,7 +261,7 @@ def test_a_lone_surrogate_in_many_texts_is_found() -> None:
         train_tokenizers(BpeText(), ["a", "b\udfff"], [], seed=0)
 
 
-@pytest.mark.parametrize("kind", ["char", "byte", "word", "bpe", "unigram"])
+@pytest.mark.parametrize("kind", EVERY_KIND)
 def test_a_copy_is_equal(kind: str) -> None:
     tokenizer = trained(kind)
     for copy in (Tokenizer.from_json(tokenizer.to_json()), pickle.loads(pickle.dumps(tokenizer))):  # noqa: S301
@@ -421,6 +444,9 @@ def test_a_size_without_room_is_refused_by_name(kind: str) -> None:
         ({"kind": "unigram", "dropout": 0.1}, r"text\.dropout is not a setting of text"),
         ({"kind": "char", "normalize": "nfkd"}, r"text\.normalize is 'nfkd'; .* nfkc"),
         ({"kind": "bpa"}, "Did you mean `bpe`"),
+        ({"kind": "char", "shared": True, "target": {"kind": "word"}}, "target says how targets are cut, but shared"),
+        ({"kind": "char", "target": {"kind": "wrod"}}, "Did you mean `word`"),
+        ({"kind": "char", "target": {"kind": "word", "shared": False}}, r"text\.target\.shared is not a setting"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(settings: dict[str, Any], message: str) -> None:

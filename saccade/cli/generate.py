@@ -1,0 +1,130 @@
+"""`generate`: prompts in, texts out, as they are written."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TextIO
+
+import typer
+
+from saccade.cli.options import Device, Run
+from saccade.cli.streams import Input, argument_text, count, output, tell, to_json
+from saccade.errors import UsageError
+
+if TYPE_CHECKING:
+    from saccade.api import Model
+    from saccade.decode.sampling import SampleConfig
+    from saccade.generate import Generation
+
+Stop = Literal["end", "line", "length"]
+
+
+def generate(
+    run: Run,
+    prompt: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PROMPT", help="Texts to go on with. Default: none, from the beginning.", show_default=False
+        ),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--input", "-i", help="A file of prompts, one a line; - is stdin.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; - is stdout.")] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Continuations of each prompt. Default: the recipe's.", show_default=False)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The same seed, the same text. Default: the recipe's.", show_default=False)
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="The most tokens of a continuation. Default: the recipe's.", show_default=False)
+    ] = None,
+    stop: Annotated[
+        Stop | None,
+        typer.Option(
+            help="Where a text ends before: at the end mark, at a line's end, too, or nowhere. Default: the recipe's.",
+            show_default=False,
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Below 1 likely tokens become likelier; 0 takes the likeliest.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw from the fewest that have this probability.")] = None,
+    min_p: Annotated[
+        float | None, typer.Option(help="Draw from those at least this share as probable as the likeliest.")
+    ] = None,
+    typical: Annotated[
+        float | None, typer.Option(help="Draw from those nearest to the expected surprise, up to this probability.")
+    ] = None,
+    format_: Annotated[
+        Literal["text", "jsonl"],
+        typer.Option("--format", "-f", help="text: prompt and continuation; jsonl: with tokens and log-probabilities."),
+    ] = "text",
+    device: Device = "auto",
+) -> None:
+    """Go on with texts.
+
+    A language model writes behind each prompt, drawing token after token; one text is shown as it is written. Several
+    texts are separated by an empty line.
+    """
+    if prompt and source is not None:
+        raise UsageError("PROMPT and --input are both given; go on with one of them.")
+    from saccade.api import load
+
+    model = load(run, device)
+    config = model.sampling(
+        samples=samples, seed=seed, max_tokens=max_tokens, stop=stop, temperature=temperature, top_k=top_k,
+        top_p=top_p, min_p=min_p, typical=typical,
+    )  # fmt: skip
+    prompts = [argument_text(each) for each in prompt or ([""] if source is None else [])]
+    if source is not None:
+        lines = Input(source)
+        prompts = list(lines.lines())
+        lines.tell_repairs()
+    with output(out) as file:
+        if format_ == "text" and len(prompts) * config.samples == 1:
+            _stream(file, model, prompts[0], config)
+            return
+        endless = 0
+        for number, written in enumerate(_all(model, prompts, config)):
+            _write(file, model, written, format_, first=number == 0)
+            endless += sum(not each.ended for each in written.samples)
+            file.flush()
+    if endless and config.stop != "length":
+        tell(f"{count(endless, 'text')} stopped at {config.max_tokens:,} tokens (--max-tokens allows more).")
+
+
+def _stream(file: TextIO, model: "Model", prompt: str, config: "SampleConfig") -> None:
+    file.write(prompt)
+    file.flush()
+    for piece in model.writer.stream([prompt], config):
+        if piece.text:
+            file.write(piece.text)
+            file.flush()
+    file.write("\n")
+
+
+def _all(model: "Model", prompts: list[str], config: "SampleConfig", at_once: int = 64) -> Iterator["Generation"]:
+    """Prompt n draws the same whether those before it were asked for with it or earlier."""
+    for begin in range(0, len(prompts), at_once):
+        yield from model.writer.generate(prompts[begin : begin + at_once], config, first=begin)
+
+
+def _write(file: TextIO, model: "Model", written: "Generation", format_: str, *, first: bool) -> None:
+    if format_ == "jsonl":
+        rows = [
+            {
+                "text": each.text,
+                "ended": each.ended,
+                "log_probability": each.log_probability,
+                "tokens": model.writer.text.pieces(each.tokens),
+                "token_log_probabilities": each.token_log_probabilities,
+            }
+            for each in written.samples
+        ]
+        file.write(to_json({"prompt": written.prompt, "samples": rows}) + "\n")
+        return
+    for number, each in enumerate(written.samples):
+        between = "" if first and number == 0 else "\n"
+        file.write(f"{between}{written.prompt}{each.text}\n")
