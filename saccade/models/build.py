@@ -89,7 +89,7 @@ def build_tagger(config: TaggerConfig, sizes: TaggerSizes, steps: Steps | None =
     if sizes.in_pieces and config.characters is not None:
         raise UsageError(
             f"model.characters is {config.characters.kind}, but words are cut into pieces, which are read in their "
-            "place. Set model.characters to null, or text.kind to word."
+            "place. Set model.characters to null, or text.kind to words."
         )
     characters = build_characters(config, sizes.characters)
     encoder = build_encoder(config.encoder, sizes.tokens, 0 if characters is None else characters.width)

@@ -70,9 +70,9 @@ class TagRecipe(Recipe):
         if self.model.characters is not None and not in_words:
             raise ValueError(
                 f"model.characters is {self.model.characters.kind}, but text.kind is {self.text.kind}: words are cut "
-                "into pieces, which are read in their place. Set model.characters to null, or text.kind to word"
+                "into pieces, which are read in their place. Set model.characters to null, or text.kind to words"
             )
-        check_vectors(self.model.vectors, self.text.kind, takes_more=True)
+        check_vectors(self.model.vectors, self.text.kind, takes_more=in_words)
         if isinstance(self.text, BpeText) and self.text.dropout > 0:
             raise ValueError("text.dropout cuts a text otherwise each time, which is not done for tagging: set it to 0")
         if isinstance(self.model.output, CrfOutput) and self.train.smoothing > 0:
@@ -220,8 +220,7 @@ class TagTask:
         written = written_scheme(self.recipe.data, base=self.base) if tags.scheme != "none" else "none"
         for split in _SPLITS:
             self._write_split(folder / "data" / split, split, text, tags, written)
-        if isinstance(text, WordList):
-            write_run_vectors(self.recipe.model.vectors, text.names(), folder, self.base)
+        write_run_vectors(self.recipe.model.vectors, text.names(), folder, self.base)
 
     def _artefacts(self, folder: Path) -> tuple[WordList | PiecesOfWords, TagSet]:
         return read_words(folder, in_pieces=not isinstance(self.recipe.text, GivenWords)), read_tags(folder)

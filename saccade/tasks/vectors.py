@@ -21,15 +21,15 @@ def check_vectors(vectors: VectorsConfig | None, text_kind: str, *, takes_more: 
     """A ValueError where they make no sense: for a recipe's validator."""
     if vectors is None:
         return
-    if text_kind != "word":
+    if text_kind not in ("word", "words"):
         raise ValueError(
             f"model.vectors has vectors of words, but text.kind is {text_kind}, which cuts words into pieces: set "
             "text.kind to word, or leave the vectors out"
         )
     if vectors.more_words and not takes_more:
         raise ValueError(
-            f"model.vectors.more_words is {vectors.more_words}: only tagging gives ids to words that the training text "
-            "does not have. Leave it out"
+            f"model.vectors.more_words is {vectors.more_words}: only tagging with text.kind words gives ids to words "
+            "that the training text does not have. Leave it out"
         )
 
 

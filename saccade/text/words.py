@@ -19,7 +19,7 @@ from pydantic import Field
 
 from saccade.config import Section
 from saccade.errors import UsageError
-from saccade.text.recipe import BpeText, ByteText, CharText, UnigramText
+from saccade.text.recipe import BpeText, ByteText, CharText, UnigramText, WordText
 from saccade.text.tokenizer import Tokenizer, refuse_surrogates
 from saccade.types import SPECIALS, UNKNOWN, Layout, Tokens
 
@@ -36,8 +36,8 @@ Sentences = Sequence[Sequence[str]]
 class GivenWords(Section):
     """Words as the data cut them; a word outside the vocabulary becomes `<unk>`."""
 
-    kind: Literal["word"] = "word"
-    """One token a word."""
+    kind: Literal["words"] = "words"
+    """One token a word, as the data cut them."""
     size: Annotated[int, Field(ge=5)] = 100_000
     """Ids of words: 4 specials and the most frequent words."""
     least: Annotated[int, Field(ge=1)] = 1
@@ -52,7 +52,9 @@ class GivenWords(Section):
     """In training, a word that stands once in the text becomes `<unk>` with this probability (Lample et al. 2016)."""
 
 
-WordTextConfig = Annotated[GivenWords | CharText | ByteText | BpeText | UnigramText, Field(discriminator="kind")]
+WordTextConfig = Annotated[
+    GivenWords | CharText | ByteText | WordText | BpeText | UnigramText, Field(discriminator="kind")
+]
 
 
 class Read(NamedTuple):
@@ -268,6 +270,10 @@ class PiecesOfWords:
     @property
     def size(self) -> int:
         return self.tokenizer.size
+
+    def names(self) -> list[str]:
+        """One a piece."""
+        return self.tokenizer.model.pieces()
 
     def read(self, sentences: Sentences) -> Tokens:
         """Packed; all words have the id UNKNOWN."""

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import saccade
+from saccade import checkpoint, config
 from saccade.api import Model
 from saccade.data.batching import BEGINNING
 from saccade.errors import SaccadeError, UsageError
@@ -243,13 +245,34 @@ def test_the_data_are_told(corpus: Path, tmp_path: Path) -> None:
         (("model.output={kind: crf}", "train.smoothing=0.1"), "train.smoothing is 0.1: it spreads"),
         (("train.metric=bleu",), "for the task tag it must be one of loss, accuracy, f1"),
         (("data={kind: conllu, train: a, valid: b, column: pos}",), "'pos' is no column of CoNLL-U"),
-        (("text={kind: words}",), "text.kind is 'words'; it must be one of"),
+        (("text={kind: wrods}",), "text.kind is 'wrods'; it must be one of"),
     ],
 )
 def test_what_does_not_go_together_is_refused(corpus: Path, settings: tuple[str, ...], message: str) -> None:
     with pytest.raises(UsageError) as error:
         tag_recipe(corpus, "lstm", *settings)
     assert message in str(error.value)
+
+
+# ---- an encoder that was trained before
+
+
+@pytest.mark.parametrize("text", ["word", "bpe"])
+def test_a_tagger_begins_with_an_encoder(corpus: Path, tmp_path: Path, text: str) -> None:
+    """Pre-trained on blanks; tokenizer and weights come from there, frozen ones stay."""
+    encoder = "{kind: transformer, layers: 1, width: 8, heads: 2}"
+    settings = (f"text={{kind: {text}, size: 300}}", f"model={{encoder: {encoder}}}", "data.train=50", "data.valid=5")
+    blanks = saccade.recipe("blanks", *settings, "data.test=5", "train.updates=3", "train.validate_every=3")
+    saccade.train(blanks, tmp_path / "blanks", device="cpu")
+    tree = config.plain(tag_recipe(corpus, "transformer of pieces"))
+    del tree["text"]
+    tree |= {"init_from": "blanks", "freeze": True, "model": {"output": {"kind": "crf"}}}
+    (tmp_path / "tag.yaml").write_text(config.to_yaml(tree))
+    saccade.train(tmp_path / "tag.yaml", tmp_path / "run", device="cpu")
+    first = checkpoint.load(tmp_path / "blanks", torch.device("cpu")).model.get_parameter("encoder.embed.table.weight")
+    model = saccade.load(tmp_path / "run", "cpu")
+    assert torch.equal(model.tagger.model.encoder.embed.table.weight, first)
+    assert len(model.tag("Ada came.").words) == 3
 
 
 # ---- words that are seen once, and pretrained vectors

@@ -56,7 +56,7 @@ def test_a_transformers_vectors_are_read_as_they_are(corpus: Path, tmp_path: Pat
     ("settings", "message"),
     [
         (("text={kind: char}",), "model.vectors has vectors of words, but text.kind is char"),
-        (("text={kind: word}", "model.vectors.more_words=3"), "only tagging gives ids to words"),
+        (("text={kind: word}", "model.vectors.more_words=3"), "only tagging with text.kind words gives ids"),
         (
             ("text={kind: word}", "model.vectors.freeze=true", "model.tie=all", "model.decoder.attention={}"),
             "vectors.freeze holds the source's token vectors, but tie is all",

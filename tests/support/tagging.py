@@ -72,7 +72,7 @@ def tag_recipe(corpus: Path, model: str | dict[str, Any] = "lstm", *settings: st
     tree: dict[str, Any] = {
         "task": "tag",
         "data": {"kind": "conll", **{split: str(corpus / f"{split}.conll") for split in ("train", "valid", "test")}},
-        "text": TEXTS.get(str(model), {"kind": "word"}) if named else {"kind": "word"},
+        "text": TEXTS.get(str(model), {"kind": "words"}) if named else {"kind": "words"},
         "model": MODELS[model] if isinstance(model, str) else model,
         "train": {
             "updates": 10,
