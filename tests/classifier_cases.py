@@ -21,7 +21,7 @@ bag, mean:
 bag, max, deep averaging:
   {kind: sequence, encoder: {kind: bag, width: 6}, pooling: max, hidden: 5, activation: relu, dropout: 0.2}
 bag, attention:
-  {kind: sequence, encoder: {kind: bag, width: 5}, pooling: attention, attention_width: 3}
+  {kind: sequence, encoder: {kind: bag, width: 5}, pooling: attention, attention_width: 3, vectors: {path: v.txt}}
 elman, last, one way:
   {kind: sequence, encoder: {kind: elman, width: 5, bidirectional: false}, pooling: last}
 lstm, last, both ends:
@@ -85,6 +85,7 @@ HAN, averages (HN-AVE):
   kind: hierarchical
   words: {encoder: {kind: gru, width: 6}, pooling: mean}
   sentences: {encoder: {kind: gru, width: 6}, pooling: mean}
+  vectors: {path: vectors.txt}
 HAN, maxima (HN-MAX):
   kind: hierarchical
   words: {encoder: {kind: lstm, width: 6, dropout: 0.1}, pooling: max}
