@@ -65,7 +65,7 @@ def on_stand_in(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Recipe:
     if recipe.task == "classify":
         return labelled_stand_in(recipe, name, folder)
     match recipe.data:
-        case DatesData():
+        case DatesData() | GrammarData():
             return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
         case FilesData() if needs_data(recipe):
             there = {split: getattr(recipe.data, split) for split in LINES}
@@ -75,8 +75,6 @@ def on_stand_in(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Recipe:
             cut = {split: first_lines(files, LINES[split], folder, folder) for split, files in there.items()}
             settings = [f"data.{split}={files}" for split, files in cut.items()]
             return saccade.recipe(name, *settings, *QUICK)
-        case GrammarData():
-            return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
         case ChoralesData(file=file):
             if not os.environ.get("SACCADE_DATA") or not locate(file, folder).path.exists():
                 pytest.skip(f"{name} needs its data: set SACCADE_DATA to the folder that holds them")
