@@ -17,6 +17,7 @@ from saccade.decode.settings import DecodeConfig
 from saccade.device import pick_device
 from saccade.errors import SaccadeError, UsageError
 from saccade.evaluate import Evaluation, Scored, evaluate, score
+from saccade.fill import BLANK, Filled, Filler, tokenizer_of
 from saccade.generate import Engine as Writer
 from saccade.generate import Generation, Piece, ScoredText
 from saccade.inspect.attention import attention_trace
@@ -31,6 +32,7 @@ from saccade.metrics.perplexity import Perplexity
 from saccade.metrics.score import Score
 from saccade.models.classifier import Classifier
 from saccade.models.hierarchical import HierarchicalClassifier
+from saccade.models.masked import MaskedModel
 from saccade.models.translator import Translator
 from saccade.recipe import Recipe, load_recipe, parse_recipe
 from saccade.tasks.language_model import writer_of
@@ -68,6 +70,8 @@ class Model:
         match loaded.model:  # what a verb needs is read here, so that a folder that is not whole is refused at once
             case Translator():
                 _ = self.engine, self.decode
+            case MaskedModel():
+                _ = self.filler
             case Classifier() | HierarchicalClassifier():
                 _ = self.classifier
 
@@ -186,6 +190,32 @@ class Model:
         if isinstance(lines, str):
             return self.engine.translate([lines], decode)[0]
         return self.engine.translate(lines, decode)
+
+    # ---- fill
+
+    @cached_property
+    def filler(self) -> Filler:
+        """What fills blanks."""
+        model = self.loaded.model
+        if not isinstance(model, MaskedModel):
+            raise self._not_for("fill", "masked-language-model")
+        return Filler(model, tokenizer_of(self.loaded), self.loaded.device)
+
+    @overload
+    def fill(self, lines: str, *, top: int = ..., blank: str = ...) -> Filled: ...
+
+    @overload
+    def fill(self, lines: list[str] | tuple[str, ...], *, top: int = ..., blank: str = ...) -> list[Filled]: ...
+
+    def fill(
+        self, lines: str | list[str] | tuple[str, ...], *, top: int = 5, blank: str = BLANK
+    ) -> Filled | list[Filled]:
+        """A line with blanks → what fills them; a list of lines → a list."""
+        if isinstance(lines, str):
+            return self.filler.fill([lines], top=top, blank=blank)[0]
+        return self.filler.fill(lines, top=top, blank=blank)
+
+    # ---- score, evaluate, explain
 
     @overload
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> Iterator[Scored]: ...

@@ -11,10 +11,12 @@ from saccade.errors import UsageError
 from saccade.recipes import shipped, shipped_text
 from saccade.tasks.base import Recipe as Recipe
 from saccade.tasks.classify import ClassifyRecipe
+from saccade.tasks.initial import with_initial
 from saccade.tasks.language_model import LanguageModelRecipe
+from saccade.tasks.masked import MaskedRecipe
 from saccade.tasks.translate import TranslateRecipe
 
-RECIPES: tuple[type[Recipe], ...] = (TranslateRecipe, LanguageModelRecipe, ClassifyRecipe)
+RECIPES: tuple[type[Recipe], ...] = (TranslateRecipe, LanguageModelRecipe, MaskedRecipe, ClassifyRecipe)
 
 
 def recipe_of(task: object) -> type[Recipe]:
@@ -25,10 +27,13 @@ def recipe_of(task: object) -> type[Recipe]:
     return RECIPES[names.index(str(task))]
 
 
-def parse_recipe(tree: Mapping[str, Any], origin: str = "recipe") -> Recipe:
-    """The tree as the recipe of the task it names, its preset under it; or an error that names the setting."""
+def parse_recipe(tree: Mapping[str, Any], origin: str = "recipe", base: Path | None = None) -> Recipe:
+    """The tree as the recipe of the task it names, its preset under it; or an error that names the setting.
+
+    `base`: where the path of the run is seen from that it may begin with; the working directory where not given.
+    """
     try:
-        tree = presets.resolved(tree)
+        tree = with_initial(presets.resolved(tree), base or Path.cwd())
         kind = recipe_of(tree.get("task", "translate"))
     except UsageError as error:
         raise UsageError(f"{origin}: {error}") from None
@@ -80,4 +85,4 @@ def load_recipe(name_or_path: str, settings: tuple[str, ...] = ()) -> tuple[Reci
         raise UsageError(
             f"{origin}: a preset has no data. Give it by --set data=…, or fill in what `saccade init {origin}` writes."
         )
-    return parse_recipe(tree, origin), base
+    return parse_recipe(tree, origin, base), base

@@ -20,6 +20,7 @@ from saccade.cli import (
     demo,
     doctor,
     explain,
+    fill,
     generate,
     look,
     recipes,
@@ -125,6 +126,13 @@ _add(
     translate.translate,
     'saccade translate runs/dates "3 mars 1999" "on May 5th, 2021"',
     "saccade translate runs/dates -i dates.txt -o iso.txt --beam 5",
+)
+_add(
+    app,
+    "fill",
+    fill.fill,
+    'saccade fill runs/blanks "The queen [MASK] herself."',
+    "saccade fill runs/blanks -i blanks.txt -f jsonl --top 3",
 )
 _add(
     app,

@@ -67,6 +67,10 @@ _FILES = {
   kind: text
   train: train.txt
   valid: valid.txt""",
+    "masked-language-model": """\
+  kind: text
+  train: train.txt  # empty lines stand between documents
+  valid: valid.txt""",
 }
 _WITH_PRESET = """\
 # {described}
@@ -141,14 +145,20 @@ def rows_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
     recipes = _options(schema, schema["$defs"])
     for recipe in recipes:
         rows: list[dict[str, Any]] = []
+        name = recipe["properties"]["task"]["const"]
         _walk(recipe, schema["$defs"], "", "", rows)
         for row in rows:
-            found.setdefault(json.dumps(row), (row, []))[1].append(recipe["properties"]["task"]["const"])
+            tasks = found.setdefault(json.dumps(row), (row, []))[1]
+            if name not in tasks:
+                tasks.append(name)
     every = sorted(found.values(), key=lambda each: list(_PARTS).index(each[0]["setting"].partition(".")[0]))
     return [row | {"tasks": [] if len(tasks) == len(recipes) else tasks} for row, tasks in every]
 
 
-_PARTS = ("preset", "task", "seed", "init_from", "data", "text", "read", "model", "train", "decode", "metrics")
+_PARTS = (
+    "preset", "task", "seed", "init_from", "freeze", "data", "text", "read", "model", "masking", "train", "decode",
+    "metrics",
+)  # fmt: skip
 """The order of a recipe."""
 
 

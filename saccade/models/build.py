@@ -11,6 +11,7 @@ from saccade.models.classifier import Classifier, ClassifierConfig, Reader, Read
 from saccade.models.encoders import EncoderConfig, RecurrentEncoder, RecurrentEncoderConfig
 from saccade.models.hierarchical import HierarchicalClassifier, HierarchicalConfig
 from saccade.models.language_model import LanguageModel, LanguageModelConfig, Writer, WriterConfig
+from saccade.models.masked import MaskedConfig, MaskedModel
 from saccade.models.over_vectors import RecurrentOverVectors, TransformerOverVectors, VectorEncoderConfig
 from saccade.models.recurrent_decoder import RecurrentDecoder, RecurrentDecoderConfig
 from saccade.models.recurrent_writer import RecurrentWriter, RecurrentWriterConfig
@@ -68,6 +69,11 @@ def build_language_model(config: LanguageModelConfig, vocabulary: int) -> Langua
     return LanguageModel(build_writer(config.decoder, vocabulary), config.tie)
 
 
+def build_masked(config: MaskedConfig, vocabulary: int, most: float = 1.0) -> MaskedModel:
+    """`most`: the share of a batch's places that may be blanks, beside one of each row."""
+    return MaskedModel(config, build_encoder(config.encoder, vocabulary), vocabulary, most)
+
+
 def build_reader(config: ReaderConfig, vocabulary: int) -> Reader:
     """An encoder, or token vectors alone."""
     match config:
@@ -105,6 +111,8 @@ def settings_of(task: object, tree: Mapping[str, Any], origin: str) -> Section:
             return parse(TranslatorConfig, tree, origin)
         case "language-model":
             return parse(LanguageModelConfig, tree, origin)
+        case "masked-language-model":
+            return parse(MaskedConfig, tree, origin)
         case "classify":
             nested = tree.get("kind") == "hierarchical"
             return parse(HierarchicalConfig, tree, origin) if nested else parse(ClassifierConfig, tree, origin)
@@ -119,6 +127,8 @@ def build_model(task: str, settings: Section, sizes: Mapping[str, int]) -> Train
             return build_translator(settings, sizes["source"], sizes["target"])
         case LanguageModelConfig():
             return build_language_model(settings, sizes["text"])
+        case MaskedConfig():
+            return build_masked(settings, sizes["text"])
         case ClassifierConfig() | HierarchicalConfig():
             return build_classifier(settings, sizes["text"], sizes["labels"])
         case _:

@@ -60,6 +60,11 @@ class RecurrentEncoder(nn.Module):
         self.dropout = output_dropout(config)
         self.reverse = config.reverse
 
+    @property
+    def levels(self) -> list[list[nn.Module]]:
+        """Its parts from the token vectors up, one entry a level, each layer in both directions."""
+        return [[part for part in self.children() if part is not self.layers], *self.layers.levels]
+
     def forward(self, source: Tokens, watch: Watch | None = None) -> Encoded:
         """The memory is always padded: so it is made, and so a recurrent decoder reads it."""
         layout = source.layout.unpacked()

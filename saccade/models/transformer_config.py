@@ -107,6 +107,8 @@ class TransformerConfig(Section):
     """The base of the rotary angles: the larger, the further places are told apart."""
     pattern: PatternConfig = FullPattern()
     """Which tokens self-attention sees."""
+    segments: int = Field(0, ge=0)
+    """In encoders: vectors for as many parts of a source, told apart by the END between them (BERT: 2); 0: none."""
     scale_embedding: bool = True
     """Token vectors times √width, so that they are as large as the positions added (BERT and GPT-2: false)."""
     norm_embedding: bool = False
@@ -191,6 +193,11 @@ class TransformerConfig(Section):
             raise ValueError(
                 "the decoder's positions are tree: what is still being written has no dependency parse. "
                 "Use other positions there; tree is for encoders"
+            )
+        if self.segments:
+            raise ValueError(
+                f"the decoder's segments is {self.segments}: what it writes ends where END stands, and has one part "
+                "alone. Set it to 0 there; segments are for encoders"
             )
 
     @property

@@ -9,10 +9,11 @@ from saccade.errors import UsageError
 from saccade.models.transformer_config import TransformerConfig, embedding_of, stack_of
 from saccade.nn import masks
 from saccade.nn.dropout import Dropout
+from saccade.nn.embedding import Segments
 from saccade.nn.norms import make_norm, normed
 from saccade.nn.tree import AbsoluteStructure, between, depths
 from saccade.nn.watch import Watch
-from saccade.types import Encoded, Layout, Tokens
+from saccade.types import END, Encoded, Layout, Tokens
 
 
 class Entrance(nn.Module):
@@ -42,6 +43,16 @@ class TransformerEncoder(nn.Module):
         self.stack = stack_of(config, memory_width=None, causal=False)
         self.reads_parse, self.relates_words = config.reads_parse, config.relates_words
         self.structure = AbsoluteStructure(config.width) if config.adds_depths else None
+        self.segments = Segments(config.width, config.segments) if config.segments else None
+
+    @property
+    def levels(self) -> list[list[nn.Module]]:
+        """Its parts from the token vectors up, one entry a level: what is added to tokens, then block by block."""
+        entrance = [part for part in self.children() if part is not self.stack]
+        blocks: list[list[nn.Module]] = [[block] for block in self.stack]
+        if self.stack.norm is not None:
+            blocks[-1].append(self.stack.norm)
+        return [entrance, *blocks]
 
     def forward(self, source: Tokens, watch: Watch | None = None) -> Encoded:
         layout, parse = source.layout, source.parse
@@ -53,6 +64,9 @@ class TransformerEncoder(nn.Module):
         added = between_BSS = None
         if self.structure is not None and parse is not None:
             added = self.structure(place, masks.pack(depths(parse, layout), layout))
+        if self.segments is not None:
+            vectors = self.segments(masks.before(source.ids == END, layout))
+            added = vectors if added is None else added + vectors
         if self.relates_words and parse is not None:
             between_BSS = between(parse, layout)
         x = self.embed(source.ids, place, layout.longest, added=added)  # (B, S, D) or (N, D)

@@ -41,6 +41,22 @@ class Learned(nn.Module):
         return vectors
 
 
+class Segments(nn.Module):
+    """One free vector a segment, added to every token of it; segments beyond the last share its vector."""
+
+    def __init__(self, width: int, segments: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(segments, width)
+        nn.init.normal_(self.table.weight, std=0.02)
+
+    def without_twin(self, device: torch.device) -> list[str]:
+        return ["segment vectors take several passes over memory"] if device.type == "cuda" else []
+
+    def forward(self, segment: Tensor) -> Tensor:
+        vectors: Tensor = self.table(segment.clamp(max=self.table.num_embeddings - 1))
+        return vectors
+
+
 class TokenEmbedding(nn.Module):
     """E[id] · scale + position, then dropout. The table is drawn from N(0, 1/D), so that it can serve as output too.
 
@@ -74,13 +90,15 @@ class TokenEmbedding(nn.Module):
     def forward(self, ids: Tensor, place: Tensor, places: int | None = None, *, added: Tensor | None = None) -> Tensor:
         """`place` is broadcast against `ids`; all of them are below `places`, where that is known on the host.
 
-        `added`: vectors of positions that were made elsewhere.
+        `added`: further vectors, one a token, that were made elsewhere.
         """
         table_VD = self.table.weight
         if self.word_dropout.acts:
             table_VD = table_VD * self.word_dropout(table_VD.new_ones(len(table_VD), 1))
         if self.positions is None:
             return kernels.embed(ids, table_VD, None, added, self.scale, self.dropout)
+        if added is not None:
+            return kernels.embed(ids, table_VD, None, self.positions(place) + added, self.scale, self.dropout)
         if places is None or place.numel() <= places:
             return kernels.embed(ids, table_VD, None, self.positions(place), self.scale, self.dropout)
         each = self.positions(torch.arange(places, device=ids.device))  # once a place, not once a token

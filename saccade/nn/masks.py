@@ -50,6 +50,26 @@ def pack(x: Tensor, layout: Layout) -> Tensor:
     return packed
 
 
+def before(marked: Tensor, layout: Layout) -> Tensor:
+    """How many of the marked tokens of its sentence stand before each token, laid out as the tokens."""
+    so_far = pack(pad(marked.long(), layout).cumsum(1), layout)
+    return so_far - marked.long()
+
+
+def ends_B(layout: Layout) -> Tensor:
+    """Where each sentence's last token lies, counted through all places; somewhere, for a sentence without tokens."""
+    begins_B = layout.offsets_B
+    if begins_B is None:
+        begins_B = torch.arange(len(layout.lengths_B), device=layout.lengths_B.device) * layout.longest
+    return (begins_B + layout.lengths_B - 1).clamp(min=0)
+
+
+def at(x_ND: Tensor, places_K: Tensor) -> Tensor:
+    """The rows of places that are named once each: (N, …) -> (K, …)."""
+    picked: Tensor = _Gather.apply(x_ND, places_K)  # type: ignore[no-untyped-call]
+    return picked
+
+
 class _Spread(torch.autograd.Function):
     """Rows to places of their own among zeros. No place is taken twice, so that its gradient is a plain gathering."""
 

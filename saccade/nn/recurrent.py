@@ -188,6 +188,15 @@ class RecurrentLayers(nn.Module):
         return _cells(self.forwards)[0]
 
     @property
+    def levels(self) -> list[list[nn.Module]]:
+        """Layer by layer from the bottom, its cells of either direction."""
+        both = [list(cells) for cells in (self.forwards, self.backwards) if len(cells)]
+        layers: list[list[nn.Module]] = [list(cells) for cells in zip(*both, strict=True)]
+        if self.enter is not None:
+            layers[0].append(self.enter)
+        return layers
+
+    @property
     def fused(self) -> bool:
         """Whether torch has kernels for these cells; else they run step by step."""
         return self.first.fused

@@ -11,9 +11,12 @@ from pydantic import Field, WithJsonSchema, model_validator
 from saccade import config, presets
 from saccade.checkpoint import Loaded
 from saccade.config import Section
+from saccade.data.files import locate
 from saccade.data.splits import Split
 from saccade.errors import UsageError
 from saccade.metrics.score import Score
+from saccade.tasks.initial import KEY as INIT_FROM
+from saccade.train.initial import Initial
 from saccade.train.run import Job
 from saccade.train.settings import TrainConfig
 from saccade.train.task import Task
@@ -22,13 +25,13 @@ _PRESETS = {"anyOf": [{"enum": presets.trainable(), "type": "string"}, {"type": 
 
 
 def preset_gives(schema: dict[str, Any]) -> None:
-    """For editors: text and model must be given, or a preset that has them."""
+    """For editors: text and model must be given, or a preset or another run that has them."""
     given = [name for name in schema["required"] if name in ("text", "model")]
     schema["required"] = [name for name in schema["required"] if name not in given]
     if "default" not in schema["properties"]["task"]:
         schema["required"].insert(0, "task")
     if given:
-        schema["anyOf"] = [{"required": given}, {"required": [presets.KEY]}]
+        schema["anyOf"] = [{"required": given}, {"required": [presets.KEY]}, {"required": [INIT_FROM]}]
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,10 @@ class Recipe(Section):
     """What is learnt."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 1
     """Fixes the first weights, the order of the data and every dropout."""
+    init_from: str | None = None
+    """A run whose tokenizer, and whose encoder's weights, this one begins with; text and encoder are then as there."""
+    freeze: bool = False
+    """With `init_from`: the encoder's weights stay as they are; only what stands on it is trained."""
     data: Any  # here and below: a section of the task's own
     """What is learnt from."""
     text: Any
@@ -95,8 +102,22 @@ class Recipe(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _begins_with_an_encoder(self) -> "Recipe":
+        if self.freeze and self.init_from is None:
+            raise ValueError(
+                "freeze is true, but there is no init_from: an encoder that has learnt nothing would stay as it is"
+            )
+        if self.init_from is not None and getattr(self.model, "encoder", None) is None:
+            raise ValueError(f"init_from is {self.init_from!r}, but a model of the task {self.task} has no encoder")
+        return self
+
     def job(self, base: Path) -> Job:
-        return Job(task=self.make_task(base), train=self.train, seed=self.seed, recipe=config.plain(self), base=base)
+        initial = None
+        if self.init_from is not None:
+            initial = Initial(self.init_from, locate(self.init_from, base).path, self.freeze)
+        tree = config.plain(self)
+        return Job(task=self.make_task(base), train=self.train, seed=self.seed, recipe=tree, base=base, initial=initial)
 
     # ---- what each task says for itself
 

@@ -5,11 +5,17 @@ from typing import Any
 from saccade.config import to_yaml
 from saccade.train.events import Finished, Prepared
 
-_HUB = {"translate": "translation", "language-model": "text-generation", "classify": "text-classification"}
+_HUB = {
+    "translate": "translation",
+    "language-model": "text-generation",
+    "masked-language-model": "fill-mask",
+    "classify": "text-classification",
+}
 """Task → what model hubs call it, where that is another name."""
 _USE = {
     "translate": "saccade translate RUN < input.txt > output.txt",
     "language-model": "saccade generate RUN --samples 3",
+    "masked-language-model": 'saccade fill RUN "a line with a [MASK] in it"',
     "classify": "saccade classify RUN < texts.txt > labels.txt",
 }
 """Task → the command that a model of it is for."""

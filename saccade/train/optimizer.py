@@ -4,7 +4,7 @@ No step waits for the device: whether a gradient is finite is told by a tensor, 
 taken back there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import torch
@@ -90,28 +90,44 @@ class AveragedSgdConfig(Section):
 OptimizerConfig = Annotated[AdamConfig | SgdConfig | MuonConfig | AveragedSgdConfig, Field(discriminator="kind")]
 
 
-def make_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimiser of all weights that are trained; each group notes its own rate as `base_rate`."""
+def make_optimizer(
+    config: OptimizerConfig, model: nn.Module, factors: Mapping[str, float] | None = None
+) -> torch.optim.Optimizer:
+    """The optimiser of all weights that are trained; each group notes its own rate as `base_rate`.
+
+    `factors`: by name of a weight, what its rate is multiplied with.
+    """
     trained = [p for p in model.parameters() if p.requires_grad]
+    factor_of = {id(p): (factors or {}).get(name, 1.0) for name, p in model.named_parameters()}
+
+    def groups(parameters: list[nn.Parameter], decay: float, rate: float) -> list[dict[str, Any]]:
+        return [
+            {**group, "params": some, "lr": rate * factor}
+            for group in _decayed(parameters, decay)
+            for factor, some in _by_factor(group["params"], factor_of)
+        ]
+
     optimizer: torch.optim.Optimizer
     match config:
         case AdamConfig(kind="adamw"):
-            optimizer = _adamw(config, trained)
+            optimizer = _adamw(config, groups(trained, config.decay, config.rate))
         case AdamConfig():
-            groups = _decayed(trained, config.decay)
-            optimizer = torch.optim.Adam(groups, config.rate, betas=config.betas, eps=config.epsilon, fused=True)
+            some = groups(trained, config.decay, config.rate)
+            optimizer = torch.optim.Adam(some, config.rate, betas=config.betas, eps=config.epsilon, fused=True)
         case SgdConfig():
-            groups = _decayed(trained, config.decay)
-            optimizer = torch.optim.SGD(groups, config.rate, momentum=config.momentum, fused=True)
+            some = groups(trained, config.decay, config.rate)
+            optimizer = torch.optim.SGD(some, config.rate, momentum=config.momentum, fused=True)
             if config.momentum:
                 _begin_momentum(optimizer, trained)
         case MuonConfig():
             hidden = hidden_matrices(model)
             chosen = {id(p) for p in hidden}
-            others = _adamw(config.others, [p for p in trained if id(p) not in chosen])
-            optimizer = MuonWithAdamW(_muon(config, hidden), others)
+            rest = [p for p in trained if id(p) not in chosen]
+            others = _adamw(config.others, groups(rest, config.others.decay, config.others.rate))
+            matrices = [{"params": some, "lr": config.rate * factor} for factor, some in _by_factor(hidden, factor_of)]
+            optimizer = MuonWithAdamW(_muon(config, matrices), others)
         case AveragedSgdConfig():
-            sgd = torch.optim.SGD(_decayed(trained, config.decay), config.rate, fused=True)
+            sgd = torch.optim.SGD(groups(trained, config.decay, config.rate), config.rate, fused=True)
             optimizer = AveragedSgd(sgd, config.patience)
     for group in optimizer.param_groups:
         group["base_rate"] = group["lr"]
@@ -260,14 +276,14 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     return [p for p in matrices if id(p) not in out]
 
 
-def _muon(config: MuonConfig, matrices: list[nn.Parameter]) -> torch.optim.Optimizer:
+def _muon(config: MuonConfig, matrices: list[dict[str, Any]]) -> torch.optim.Optimizer:
     if not hasattr(torch.optim, "Muon"):
         raise UsageError(
             f"train.optimizer.kind is muon, which torch {torch.__version__} does not have. "
             "Install a newer torch, or choose adamw."
         )
     return torch.optim.Muon(
-        [{"params": matrices}],  # a group, because there may be no such matrix
+        matrices,
         config.rate,
         weight_decay=config.decay,
         momentum=config.momentum,
@@ -277,8 +293,7 @@ def _muon(config: MuonConfig, matrices: list[nn.Parameter]) -> torch.optim.Optim
     )
 
 
-def _adamw(config: AdamConfig | OtherWeights, parameters: list[nn.Parameter]) -> torch.optim.AdamW:
-    groups = _decayed(parameters, config.decay)
+def _adamw(config: AdamConfig | OtherWeights, groups: list[dict[str, Any]]) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, config.rate, betas=config.betas, eps=config.epsilon, fused=True)
 
 
@@ -287,6 +302,14 @@ def _decayed(parameters: list[nn.Parameter], decay: float) -> list[dict[str, Any
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
+
+
+def _by_factor(
+    parameters: list[nn.Parameter], factor_of: Mapping[int, float]
+) -> list[tuple[float, list[nn.Parameter]]]:
+    """Weights of one rate together; one group at least, since there may be no such weight."""
+    every = dict.fromkeys(factor_of[id(p)] for p in parameters) or {1.0: None}
+    return [(factor, [p for p in parameters if factor_of[id(p)] == factor]) for factor in every]
 
 
 def _begin_momentum(optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor]) -> None:

@@ -12,6 +12,7 @@ from saccade.data.columns import STORE
 from saccade.errors import UsageError
 from saccade.models.trainable import Trainable
 from saccade.train.environment import environment
+from saccade.train.initial import Initial
 from saccade.train.numerics import seed_everything
 from saccade.train.settings import TrainConfig
 from saccade.train.task import Ready, Task
@@ -30,28 +31,48 @@ class Job:
     """The whole resolved recipe, as it is saved."""
     base: Path
     """Where relative paths are seen from."""
+    initial: Initial | None = None
+    """What it begins with, where that is not nothing."""
 
 
-def made_ready(job: Job, folder: RunFolder) -> tuple[Ready, Trainable]:
-    """Data and model. A new run begins, and an older one in its place goes, once nothing in the recipe can fail."""
+def made_ready(job: Job, folder: RunFolder) -> tuple[Ready, Trainable, list[str]]:
+    """Data, model, and remarks. A new run begins, and an older one in its place goes, once nothing more can fail."""
     folder.clean()
     if not folder.fresh:
         folder.verify_recipe()
     ready = _reopened(job, folder) if folder.begun else _prepared(job, folder)
     seed_everything(job.seed, 0)
     model = ready.build()
+    remarks = _begun_with(job, folder, model)
     if not folder.begun:
         facts = {"format": checkpoint.FORMAT, "task": job.task.name, "model": ready.model_settings}
         facts |= {**ready.facts, "vocabulary": dict(ready.sizes)}
+        facts |= {} if job.initial is None else job.initial.facts()
         folder.begin(facts, job.task.files)
-    return ready, model
+    return ready, model, remarks
+
+
+def _begun_with(job: Job, folder: RunFolder, model: Trainable) -> list[str]:
+    """First weights from another run, unless there is a checkpoint, which has its own; then frozen, as may be."""
+    if job.initial is None:
+        return []
+    remarks = []
+    if not folder.steps():
+        noted = disk.read_json(folder.path / checkpoint.CONFIG) if folder.begun else {}
+        remarks.append(job.initial.take(model, noted))
+    job.initial.frozen(model)
+    return remarks
 
 
 def _prepared(job: Job, folder: RunFolder) -> Ready:
     _write_recipe(job, folder)
     facts = environment() | {"base": str(job.base)}
     disk.write_file(folder.path / checkpoint.ENVIRONMENT, disk.sealed_json(facts))
+    if job.initial is not None:
+        job.initial.check(job.recipe)
     job.task.learn(folder.path)
+    if job.initial is not None:
+        job.initial.give_text(folder.path)
     return _written(job, folder)
 
 

@@ -16,6 +16,7 @@ from saccade.train.allocator import memory_kept
 from saccade.train.card import card
 from saccade.train.ema import MovingAverage, swapped
 from saccade.train.events import Event, Finished, Prepared, SaveDue, Shrunk, Stopped, Updated, Validated
+from saccade.train.layer_rates import rate_factors
 from saccade.train.log import Log
 from saccade.train.loop import Progress, Trainer, is_better
 from saccade.train.numerics import fingerprint, numerics
@@ -48,11 +49,11 @@ def run(
     """Train, or go on training where the folder holds a checkpoint; with `profile`, tell where the time went."""
     with folder.locked():
         try:
-            data, model = made_ready(job, folder)
+            data, model, remarks = made_ready(job, folder)
         except Exception:
             folder.abandon()
             raise
-        run = _Run(job, folder, data, model.to(device), device)
+        run = _Run(job, folder, data, model.to(device), device, remarks)
         yield run.prepared()
         with memory_kept(device):
             yield from run.events(stop, Profile(device) if profile else None)
@@ -65,12 +66,14 @@ def _slow_parts(model: Trainable, device: torch.device) -> list[str]:
 
 
 class _Run:
-    def __init__(self, job: Job, folder: RunFolder, data: Ready, model: Trainable, device: torch.device) -> None:
+    def __init__(
+        self, job: Job, folder: RunFolder, data: Ready, model: Trainable, device: torch.device, remarks: list[str]
+    ) -> None:
         self.job, self.folder, self.data, self.model, self.device = job, folder, data, model, device
-        self.optimizer = make_optimizer(job.train.optimizer, model)
+        self.optimizer = make_optimizer(job.train.optimizer, model, rate_factors(model, job.train.layer_decay))
         self.average = None if job.train.ema is None else MovingAverage(model, job.train.ema)
         self.progress = Progress()
-        self.remarks = [*data.remarks, *_slow_parts(model, device)]
+        self.remarks = [*data.remarks, *remarks, *_slow_parts(model, device)]
         self.late_remarks: list[str] = []
         self.saved_at = -1
         self.log = Log(folder.path / checkpoint.METRICS)

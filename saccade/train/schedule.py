@@ -31,6 +31,15 @@ class NoamSchedule(Section):
     """Update at which the rate is highest."""
 
 
+class LinearSchedule(Section):
+    kind: Literal["linear"] = "linear"
+    """Grows to `rate` over the warm-up, then falls along a line until the last of `train.updates`, as BERT's."""
+    warmup: Warmup = 0
+    """Updates over which the rate grows from zero."""
+    floor: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    """Share of `rate` that is left at the end."""
+
+
 class CosineSchedule(Section):
     kind: Literal["cosine"] = "cosine"
     """Grows to `rate` over the warm-up, then falls along half a cosine until the last of `train.updates`."""
@@ -65,7 +74,13 @@ class StepSchedule(Section):
 
 
 ScheduleConfig = Annotated[
-    ConstantSchedule | InverseSqrtSchedule | NoamSchedule | CosineSchedule | PlateauSchedule | StepSchedule,
+    ConstantSchedule
+    | InverseSqrtSchedule
+    | NoamSchedule
+    | LinearSchedule
+    | CosineSchedule
+    | PlateauSchedule
+    | StepSchedule,
     Field(discriminator="kind"),
 ]
 
@@ -84,11 +99,12 @@ def rate_factor(config: ScheduleConfig, update: int, *, updates: int, width: int
         case StepSchedule():
             made = 0 if update <= config.after else 1 + (update - config.after - 1) // config.every
             return _grown(update, config.warmup) * config.factor**made
-        case CosineSchedule():
+        case LinearSchedule() | CosineSchedule():
             if update <= config.warmup:
                 return _grown(update, config.warmup)
             done = min(1.0, (update - config.warmup) / max(1, updates - config.warmup))
-            return config.floor + (1 - config.floor) * 0.5 * (1 + math.cos(math.pi * done))
+            left = 1 - done if isinstance(config, LinearSchedule) else 0.5 * (1 + math.cos(math.pi * done))
+            return config.floor + (1 - config.floor) * left
 
 
 def _grown(update: int, warmup: int) -> float:

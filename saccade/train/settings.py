@@ -31,6 +31,8 @@ class TrainConfig(Section):
     """Micro-batches whose gradients make one update; each token counts the same, whichever it came in."""
     optimizer: OptimizerConfig = AdamConfig()
     """How weights move along their gradients."""
+    layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """Each layer of the encoder learns at this share of the rate above it, from its top layer down; 1: all alike."""
     schedule: ScheduleConfig = InverseSqrtSchedule()
     """How the learning rate changes over the updates."""
     clip: Annotated[float, Field(gt=0.0)] | None = 1.0

@@ -35,6 +35,7 @@ from tests.cases import (
 )
 from tests.classifier_cases import every_classifier
 from tests.language_cases import every_language_model
+from tests.masked_cases import every_masked_model
 
 # ---- the list of cases is complete
 
@@ -72,6 +73,7 @@ def used(section: Section) -> Iterator[tuple[type[Section], str, Any]]:
 def test_every_advertised_option_is_in_the_list_of_cases() -> None:
     tried = {each for case in every_translator() for each in used(case.config)}
     tried |= {each for case in every_language_model() for each in used(case.config)}
+    tried |= {each for case in every_masked_model() for each in used(case.config)}
     tried |= {each for case in every_classifier() for each in used(case.config)}
     advertised = {
         (section, name, value)

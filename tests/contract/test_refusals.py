@@ -11,6 +11,7 @@ import saccade.models
 from saccade.errors import SaccadeError, UsageError
 from saccade.models.build import build_translator
 from saccade.models.language_model import LanguageModelConfig
+from saccade.models.masked import MaskedConfig
 from saccade.models.translator import TranslatorConfig
 from tests.cases import every_translator
 
@@ -25,6 +26,7 @@ SENSELESS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
         "none",
         "the relations of all pairs of words",
     ),
+    ({}, {"kind": "transformer", "segments": 2}, "none", "ends where END stands, and has one part alone"),
     ({}, {"bridge": "zero"}, "none", "nothing of the source reaches the decoder"),
     ({"kind": "transformer"}, {"bridge": "linear"}, "none", "ends in no state: use mean or zero"),
     ({"kind": "transformer"}, {"bridge": "copy"}, "none", "ends in no state: use mean or zero"),
@@ -133,6 +135,26 @@ def test_senseless_language_models_are_refused(decoder: dict[str, Any], tie: str
         raise refusal_alone(decoder, tie)
 
 
+SENSELESS_WITH_BLANKS: list[tuple[dict[str, Any], str]] = [
+    ({"encoder": {"kind": "lstm", "bidirectional": False}}, "what follows it would not be seen"),
+    ({"encoder": {"kind": "transformer", "positions": "tree"}}, "comes without its dependency trees"),
+    ({"encoder": {"kind": "lstm", "embedding": 4}, "head": {"kind": "plain"}}, "must be as wide as it .256."),
+]
+"""Of masked language models: the settings, and what the reason holds."""
+
+
+def refusal_with_blanks(settings: dict[str, Any]) -> ValidationError:
+    with pytest.raises(ValidationError) as refused:
+        MaskedConfig.model_validate(settings)
+    return refused.value
+
+
+@pytest.mark.parametrize(("settings", "reason"), SENSELESS_WITH_BLANKS)
+def test_senseless_masked_language_models_are_refused(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        raise refusal_with_blanks(settings)
+
+
 def refusal(encoder: dict[str, Any], decoder: dict[str, Any], tie: str) -> ValidationError:
     with pytest.raises(ValidationError) as refused:
         TranslatorConfig.model_validate(
@@ -175,6 +197,7 @@ def test_every_reason_that_is_written_is_given_to_somebody() -> None:
     }
     given = {at for encoder, decoder, tie, _ in SENSELESS for at in raised_at(refusal(encoder, decoder, tie))}
     given |= {at for decoder, tie, _ in SENSELESS_ALONE for at in raised_at(refusal_alone(decoder, tie))}
+    given |= {at for settings, _ in SENSELESS_WITH_BLANKS for at in raised_at(refusal_with_blanks(settings))}
     missing = {
         (name, first) for name, first, last in written if not given & {(name, at) for at in range(first, last + 1)}
     }

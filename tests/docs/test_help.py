@@ -72,11 +72,14 @@ def test_every_option_is_tested(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the examples speak of: `runs/dates`, `runs/char-lm`, `runs/reviews`, `train.yaml` and files of lines."""
+    """What the examples speak of: runs of every task, `train.yaml` and files of lines."""
     folder = tmp_path_factory.mktemp("examples")
     write_corpus(folder)
     (folder / "dates.txt").write_text("3 mars 1999\n\n1/31/2020\n", encoding="utf-8")
     done = saccade_command("train", "dates", "-q", "--out", folder / "runs" / "dates", *_small())
+    assert done.exit_code == 0, done.stderr
+    (folder / "blanks.txt").write_text("The queen [MASK] herself.\n\nno blank\n", encoding="utf-8")
+    done = saccade_command("train", "blanks", "-q", "--out", folder / "runs" / "blanks", *_small())
     assert done.exit_code == 0, done.stderr
     (folder / "reviews.txt").write_text("The cast is far from bad.\n\n", encoding="utf-8")
     done = saccade_command("train", "reviews", "-q", "--out", folder / "runs" / "reviews", *_small())

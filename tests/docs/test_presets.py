@@ -17,14 +17,14 @@ import saccade
 from saccade import config, presets
 from saccade.data.streams import Streams
 from saccade.errors import UsageError
-from saccade.models.build import build_classifier, build_language_model, build_translator
+from saccade.models.build import build_classifier, build_language_model, build_masked, build_translator
 from saccade.models.hierarchical import HierarchicalConfig
 from saccade.models.language_model import LanguageModelConfig
-from saccade.models.transformer_config import TransformerConfig
-from saccade.models.transformer_encoder import TransformerEncoder
+from saccade.models.masked import MaskedConfig
 from saccade.models.translator import TranslatorConfig
 from saccade.recipe import Recipe, load_recipe
 from saccade.tasks.language_model import LanguageModelRecipe
+from saccade.tasks.masked import MaskedRecipe
 from saccade.train.events import Logged, Prepared, Validated
 from saccade.train.optimizer import make_optimizer
 from saccade.train.settings import TrainConfig
@@ -72,6 +72,14 @@ def zaremba(width: int, said: str) -> Published:
     """Token vectors, two layers, output with a bias."""
     exactly = 10_000 * width + 2 * lstm(width, width) + 10_000 * (width + 1)
     return Published("Zaremba et al. 2014", (10_000, 10_000), said, exactly, {_TWO_BIASES: 2 * 4 * width})
+
+
+def bert_heads(width: int) -> dict[str, int]:
+    """What its size is told without: a layer, a norm and the output's bias for blanks; a classifier of pairs."""
+    return {
+        "the head that fills blanks, its output tied": width * (width + 1) + 2 * width + 30_522,
+        "the classifier of pairs": 2 * (width + 1),
+    }
 
 
 PUBLISHED: dict[str, Published] = {
@@ -125,14 +133,14 @@ PUBLISHED: dict[str, Published] = {
         (30_522, 30_522),
         "110 M",
         109_482_240,
-        {"the vectors of two segments": -2 * 768, "the pooler": -768 * 769},
+        bert_heads(768),
     ),
     "bert-large": Published(
         "Devlin et al. 2019",
         (30_522, 30_522),
         "340 M",
         335_141_888,
-        {"the vectors of two segments": -2 * 1024, "the pooler": -1024 * 1025},
+        bert_heads(1024),
     ),
     "gpt2-small": Published(
         "Radford et al. 2019", (50_257, 50_257), "117 M", 124_439_808, {_OUTPUT_BIAS: 50_257}
@@ -166,9 +174,16 @@ every_trainable = pytest.mark.parametrize("name", presets.trainable())
 
 
 def data_for(name: str) -> tuple[str, ...]:
-    """Generated data that the preset's task can read."""
-    kinds = {"translate": "dates", "language-model": "grammar", "classify": "reviews"}
-    return (f"data={{kind: {kinds.get(presets.tree_of(name)['task'], 'dates')}}}",)
+    """Data that the preset's task can read, generated where pairs of sentences need not follow each other."""
+    match presets.tree_of(name)["task"]:
+        case "language-model":
+            return ("data={kind: grammar}",)
+        case "masked-language-model":
+            return ("data={kind: text, train: train.txt, valid: valid.txt}",)
+        case "classify":
+            return ("data={kind: reviews}",)
+        case _:
+            return ("data={kind: dates}",)
 
 
 def built(name: str, source: int, target: int) -> nn.Module:
@@ -179,7 +194,7 @@ def built(name: str, source: int, target: int) -> nn.Module:
         case "translate":
             return build_translator(config.parse(TranslatorConfig, model, name), source, target)
         case "masked-language-model":
-            return TransformerEncoder(config.parse(TransformerConfig, model["encoder"], name), source)
+            return build_masked(config.parse(MaskedConfig, model, name), source)
         case "language-model":
             return build_language_model(config.parse(LanguageModelConfig, model, name), target)
         case "classify":
@@ -269,6 +284,12 @@ def shrunk(name: str, folder: Path) -> Recipe:
     if isinstance(recipe, LanguageModelRecipe):
         settings += ["read.length=16"] if recipe.read.kind == "windows" else ["read.streams=4", "read.steps=10"]
         data = {"kind": "text", "train": "train.src", "valid": "valid.src"}
+    elif isinstance(recipe, MaskedRecipe):
+        settings += ["train.batch_tokens=128", "train.update_tokens=null"]
+        for split in ("train", "valid"):  # documents of two lines
+            lines = (folder / f"{split}.src").read_text().splitlines()
+            (folder / f"{split}.txt").write_text("".join(f"{line}\n{line[::-1]}\n\n" for line in lines))
+        data = {"kind": "text", "train": "train.txt", "valid": "valid.txt"}
     else:
         settings.append("train.batch_tokens=128")
         data = {each: {"source": f"{each}.src", "target": f"{each}.tgt"} for each in ("train", "valid")}

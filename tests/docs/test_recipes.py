@@ -14,6 +14,7 @@ from saccade import config
 from saccade.cli.plan import parameters
 from saccade.data.chorales import ChoralesData
 from saccade.data.cmudict import CmudictData
+from saccade.data.corpus import CorpusData
 from saccade.data.dates import DatesData
 from saccade.data.files import FilesData, Parallel, locate, raw_lines
 from saccade.data.grammar import GrammarData
@@ -79,11 +80,8 @@ def on_stand_in(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Recipe:
             if not os.environ.get("SACCADE_DATA") or not locate(file, folder).path.exists():
                 pytest.skip(f"{name} needs its data: set SACCADE_DATA to the folder that holds them")
             return saccade.recipe(name, "data.transpose=0", *QUICK)
-        case TextData() if needs_data(recipe):
+        case TextData() | CorpusData():
             return saccade.recipe(name, *text_settings(recipe.data, name, folder), *QUICK)
-        case TextData():
-            write_corpus(folder, train=60, valid=5)
-            return saccade.recipe(name, "data.train=train.src", "data.valid=valid.src", *QUICK)
         case _:
             write_corpus(folder, train=60, valid=5)
             return saccade.recipe(name, *QUICK)
@@ -101,9 +99,12 @@ def labelled_stand_in(recipe: Recipe, name: str, folder: Path) -> Recipe:
             return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
 
 
-def text_settings(data: TextData, name: str, folder: Path) -> list[str]:
-    """The beginning of each of the text's own files."""
+def text_settings(data: TextData | CorpusData, name: str, folder: Path) -> list[str]:
+    """The beginning of each of the text's own files; or a small text, where it names files of the user's."""
     settings = []
+    if "$SACCADE_DATA" not in str(data):
+        write_corpus(folder, train=60, valid=5)
+        return ["data.train=train.src", "data.valid=valid.src"]
     for split in LINES:
         for file in getattr(data, split):
             if not os.environ.get("SACCADE_DATA") or not locate(file, folder).path.exists():

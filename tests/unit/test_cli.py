@@ -107,7 +107,11 @@ def test_init_writes_a_recipe_with_a_preset(name: str, tmp_path: Path, monkeypat
     done = saccade_command("init", name, "-o", "mine.yaml")
     assert done.stdout.startswith(f"wrote mine.yaml: Preset: {presets.described(name)}")
     assert config.read(Path("mine.yaml")).keys() == {"preset", "data"}
-    data = "{kind: files, train: {source: train.src, target: train.tgt}, valid: {source: valid.src, target: valid.tgt}}"
+    pairs = (
+        "{kind: files, train: {source: train.src, target: train.tgt}, valid: {source: valid.src, target: valid.tgt}}"
+    )
+    text = "{kind: text, train: train.txt, valid: valid.txt}"
+    data = pairs if presets.tree_of(name)["task"] == "translate" else text
     assert load_recipe("mine.yaml")[0] == load_recipe(name, (f"data={data}",))[0]
     below = Path("mine.yaml").read_text(encoding="utf-8").partition("# The preset:\n#\n")[2]
     assert "".join(f"{line[2:]}\n" for line in below.splitlines()) == presets.text_of(name)

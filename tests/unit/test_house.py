@@ -17,8 +17,8 @@ LONGEST_FILE = 450
 FLOOR = {"types", "config", "errors", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
-    "metrics", "evaluate", "inspect", "view", "translate", "classify", "generate", "likelihood", "tasks", "recipe",
-    "device", "disk", "integrity",
+    "metrics", "evaluate", "inspect", "view", "translate", "fill", "classify", "generate", "likelihood", "tasks",
+    "recipe", "device", "disk", "integrity",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
 
@@ -38,6 +38,7 @@ ARROWS: dict[str, set[str]] = {
     "metrics": set(),
     "device": set(),  # which device a name means
     "translate": {"text", "data", "models", "checkpoint", "decode"},
+    "fill": {"text", "data", "models", "checkpoint"},
     "classify": {"text", "data", "models", "checkpoint"},
     "evaluate": {"text", "data", "models", "checkpoint", "decode", "metrics", "translate"},
     "likelihood": {"data", "models", "loss"},  # a language model and a text → what every token costs
@@ -56,6 +57,7 @@ ARROWS: dict[str, set[str]] = {
         "decode",
         "metrics",
         "translate",
+        "fill",
         "classify",
         "evaluate",
         "generate",

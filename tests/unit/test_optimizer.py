@@ -35,6 +35,7 @@ from saccade.train.schedule import (
     ConstantSchedule,
     CosineSchedule,
     InverseSqrtSchedule,
+    LinearSchedule,
     NoamSchedule,
     PlateauSchedule,
     ScheduleConfig,
@@ -367,6 +368,8 @@ def test_schedules_by_hand() -> None:
     assert factors(ConstantSchedule(warmup=4), 1, 2, 3, 4, 5, 99) == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
     assert factors(InverseSqrtSchedule(warmup=4), 1, 3, 4, 16, 400) == [0.25, 0.75, 1.0, 0.5, 0.1]
     assert factors(CosineSchedule(), 55, 110) == pytest.approx([0.5, 0.0])
+    assert factors(LinearSchedule(), 1, 55, 110, 500) == pytest.approx([109 / 110, 0.5, 0.0, 0.0])
+    assert factors(LinearSchedule(warmup=10, floor=0.2), 5, 10, 60, 110) == pytest.approx([0.5, 1.0, 0.6, 0.2])
     halves = factors(CosineSchedule(warmup=10, floor=0.2), 5, 10, 35, 60, 85, 110, 500)
     root = math.sqrt(0.5)
     assert halves == pytest.approx([0.5, 1.0, 0.6 + 0.4 * root, 0.6, 0.6 - 0.4 * root, 0.2, 0.2])
@@ -398,6 +401,7 @@ def test_schedules_rise_to_their_peak_at_the_end_of_the_warm_up_and_never_again(
         ConstantSchedule(warmup=warmup),
         InverseSqrtSchedule(warmup=warmup),
         NoamSchedule(warmup=warmup),
+        LinearSchedule(warmup=warmup, floor=floor),
         CosineSchedule(warmup=warmup, floor=floor),
         PlateauSchedule(warmup=warmup),
     ]
@@ -413,9 +417,10 @@ def test_schedules_rise_to_their_peak_at_the_end_of_the_warm_up_and_never_again(
             assert rate(update) == pytest.approx(peak * update / warmup)
         else:
             assert rate(update + 1) <= rate(update) * (1 + 1e-12)
-            fastest = math.pi / 2 / max(1, updates - warmup) if isinstance(config, CosineSchedule) else 0.3
+            to_the_end = isinstance(config, CosineSchedule | LinearSchedule)
+            fastest = math.pi / 2 / max(1, updates - warmup) if to_the_end else 0.3
             assert rate(update) - rate(update + 1) <= peak * fastest + 1e-12  # no jump: 1 − 1/√2 at a warm-up of 1
-        if isinstance(config, CosineSchedule) and updates > warmup:
+        if isinstance(config, CosineSchedule | LinearSchedule) and updates > warmup:
             assert rate(updates) == pytest.approx(floor)
 
 
@@ -437,6 +442,7 @@ def test_schedules_rise_to_their_peak_at_the_end_of_the_warm_up_and_never_again(
         (InverseSqrtSchedule, {"warmup": 0}, "warmup is 0"),
         (NoamSchedule, {"warmup": 0}, "warmup is 0"),
         (CosineSchedule, {"floor": 1.5}, "floor is 1.5"),
+        (LinearSchedule, {"floor": -0.5}, "floor is -0.5"),
         (PlateauSchedule, {"factor": 1.0}, "factor is 1.0"),
         (PlateauSchedule, {"patience": -1}, "patience is -1"),
         (StepSchedule, {"every": 0}, "every is 0"),
@@ -447,3 +453,33 @@ def test_schedules_rise_to_their_peak_at_the_end_of_the_warm_up_and_never_again(
 def test_settings_that_make_no_sense_are_refused(section: type[Section], tree: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=told):
         parse(section, tree)
+
+
+# Rates by weight
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_factor_scales_the_rate_of_its_weights_alone(name: str) -> None:
+    """One step with factors moves each weight as far as one at that rate moves it, all others apart."""
+    torch.manual_seed(0)
+    start = Small()
+    slow = {each: 0.25 for each, _ in start.named_parameters() if each.startswith("table")}
+    assert slow
+
+    def moved(config: OptimizerConfig, factors: dict[str, float] | None) -> dict[str, Tensor]:
+        model = Small()
+        model.load_state_dict(start.state_dict())
+        optimizer = make_optimizer(config, model, factors)
+        set_rates(optimizer, 1.0)
+        step(model, optimizer, torch.ones_like)
+        return {each: p.detach().clone() for each, p in model.named_parameters()}
+
+    config = ALL[name]
+    changes: dict[str, Any] = {"rate": config.rate * 0.25}
+    if isinstance(config, MuonConfig):
+        changes["others"] = config.others.model_copy(update={"rate": config.others.rate * 0.25})
+    mixed, full = moved(config, slow), moved(config, None)
+    quarter = moved(config.model_copy(update=changes), None)
+    for each, weight in mixed.items():
+        assert torch.equal(weight, quarter[each] if each in slow else full[each]), each
+    assert any(not torch.equal(full[each], quarter[each]) for each in slow)
