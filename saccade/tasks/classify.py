@@ -252,7 +252,8 @@ class ClassifyTask:
                 yield from reading.parts(each.texts)[0]
 
         every = lines()
-        text = train_tokenizers(recipe.text, every, (), recipe.seed)
+        # Where the run begins with another's encoder, the tokenizer is that one's.
+        text = None if recipe.init_from is not None else train_tokenizers(recipe.text, every, (), recipe.seed)
         deque(every, maxlen=0)  # bytes are learnt from nothing: the labels are
         if len(seen) < 2:
             raise UsageError(
@@ -260,7 +261,8 @@ class ClassifyTask:
                 f"{' '.join(counts.sentences('text'))}"
             )
         try:
-            text.save(folder)
+            if text is not None:
+                text.save(folder)
         except OSError as error:
             raise SaccadeError(f"{folder}: the tokenizer cannot be written: {error.strerror or error}.") from None
         write_file(folder / LABELS, Labels.of(seen).to_json())

@@ -240,7 +240,10 @@ def test_settings_that_make_no_sense(corpus: Path, setting: str, told: str) -> N
         ("model.sentences.encoder.embedding_dropout=0.5", "the sentences' encoder has embedding_dropout: 0.5"),
         ("model.sentences={encoder: {kind: gru}, pooling: first}", "pooling is first and the encoder gru"),
         ("model.sentences.pooling=mean", "attention_width is 4, which is a setting of pooling: attention"),
-        ("model.words.encoder.embedding=bag", "embedding"),
+        (
+            "model.sentences={encoder: {kind: transformer, segments: 2}}",
+            "the sentences' encoder has segments: 2, but reads vectors of sentences",
+        ),
         ("model.sentences.encoder={kind: bag}", "bag"),
     ],
 )
