@@ -16,9 +16,14 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
+
+if TYPE_CHECKING:
+    from saccade.api import Model
+    from saccade.metrics.score import Score
+    from saccade.recipe import Recipe
 
 HERE = Path(__file__).parent
 
@@ -86,8 +91,6 @@ def _one(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     import saccade
-    from saccade.data.files import Counts
-    from saccade.data.splits import grouped, groups, split_pairs
     from saccade.recipe import load_recipe
     from saccade.train.environment import environment
     from saccade.train.events import Event, Finished, Logged
@@ -104,12 +107,10 @@ def _one(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run = saccade.train(recipe, Path(folder) / "run", device=options.device, on_event=listen)
         model = run.load(options.device)
-        pairs = list(split_pairs(recipe.data, "test", base=base, counts=Counts()))
-        sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-        scored = model.evaluate(*(grouped(sources, targets) if groups(recipe.data) else (sources, targets)))
+        scores = _scores(recipe, model, base)
     cuda = torch.cuda.is_available() and options.device != "cpu"
     return {
-        "scores": [score.to_dict() for score in scored.scores],
+        "scores": [score.to_dict() for score in scores],
         "seed": options.seed,
         "settings": options.set,
         "parameters": model.parameters,
@@ -124,6 +125,20 @@ def _one(options: argparse.Namespace) -> dict[str, Any]:
         "environment": environment(),
         "commit": _commit(),
     }
+
+
+def _scores(recipe: "Recipe", model: "Model", base: Path) -> "list[Score]":
+    """On the recipe's test data: of translations as `Model.evaluate` makes them, of other tasks as `evaluate` does."""
+    from saccade.data.files import Counts
+    from saccade.data.splits import grouped, groups, split_pairs
+    from saccade.tasks.translate import TranslateRecipe
+
+    if not isinstance(recipe, TranslateRecipe):
+        return list(recipe.scores(model.loaded, [], "test", base).values())
+    pairs = list(split_pairs(recipe.data, "test", base=base, counts=Counts()))
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    scored = model.evaluate(*(grouped(sources, targets) if groups(recipe.data) else (sources, targets)))
+    return list(scored.scores)
 
 
 def _commit() -> str:

@@ -87,7 +87,7 @@ class _Look:
             yield self._file(self.run / ENVIRONMENT, lambda: _ignore(read_sealed_json(self.run / ENVIRONMENT)))
         if (self.run / METRICS).exists():
             yield self._file(self.run / METRICS, lambda: _check_log(self.run / METRICS))
-        for split in ("train", "valid"):
+        for split in ("train", "valid", "vectors"):
             if (self.run / "data" / split).is_dir():
                 yield from self._store(self.run / "data" / split)
         for step in folder.steps():

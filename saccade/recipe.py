@@ -14,9 +14,16 @@ from saccade.tasks.classify import ClassifyRecipe
 from saccade.tasks.initial import with_initial
 from saccade.tasks.language_model import LanguageModelRecipe
 from saccade.tasks.masked import MaskedRecipe
+from saccade.tasks.tag import TagRecipe
 from saccade.tasks.translate import TranslateRecipe
 
-RECIPES: tuple[type[Recipe], ...] = (TranslateRecipe, LanguageModelRecipe, MaskedRecipe, ClassifyRecipe)
+RECIPES: tuple[type[Recipe], ...] = (
+    TranslateRecipe,
+    LanguageModelRecipe,
+    MaskedRecipe,
+    TagRecipe,
+    ClassifyRecipe,
+)
 
 
 def recipe_of(task: object) -> type[Recipe]:

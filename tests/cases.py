@@ -94,9 +94,10 @@ lstm, all tied:
   encoder: {kind: lstm, width: 6, embedding: 5}
   decoder: {kind: lstm, width: 5, attention: {score: general}, feed_input: true}
   tie: all
-gru encoder, lstm decoder:
+gru encoder, lstm decoder, pretrained vectors:
   encoder: {kind: gru, width: 6}
   decoder: {kind: lstm, width: 5, attention: {score: additive}}
+  vectors: {path: vectors.txt}
 lstm encoder, elman decoder:
   encoder: {kind: lstm, width: 6}
   decoder: {kind: elman, width: 5, attention: {score: general}}

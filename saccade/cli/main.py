@@ -26,6 +26,7 @@ from saccade.cli import (
     recipes,
     score,
     scores,
+    tag,
     train,
     translate,
     verify,
@@ -126,6 +127,13 @@ _add(
     translate.translate,
     'saccade translate runs/dates "3 mars 1999" "on May 5th, 2021"',
     "saccade translate runs/dates -i dates.txt -o iso.txt --beam 5",
+)
+_add(
+    app,
+    "tag",
+    tag.tag,
+    'saccade tag runs/ner-notices "Ada Dunmor of Velton AG spoke in Port Balwin ."',
+    "saccade tag runs/ner-notices -i text.txt -o tags.jsonl -f jsonl",
 )
 _add(
     app,

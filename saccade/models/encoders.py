@@ -1,10 +1,11 @@
 """Source tokens → one vector a token, and the final states of recurrent layers.
 
-Shapes: B sentences, S source tokens, D width.
+Shapes: B sentences, S source tokens, D width, C width of what is known of a token beside its id.
 """
 
 from typing import Annotated
 
+import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
@@ -49,13 +50,14 @@ EncoderConfig = Annotated[RecurrentEncoderConfig | TransformerConfig, Field(disc
 class RecurrentEncoder(nn.Module):
     computes_padding, mixes_sentences, reads_parse = True, False, False
 
-    def __init__(self, config: RecurrentEncoderConfig, vocabulary: int) -> None:
+    def __init__(self, config: RecurrentEncoderConfig, vocabulary: int, beside: int = 0) -> None:
+        """`beside`: how wide the vectors are that `forward` is given of each token beside its id."""
         super().__init__()
         self.width = config.width
         self.embed = recurrent_embedding(config, vocabulary)
         self.locked = locked_dropout(config)
         self.layers = recurrent_layers(
-            config, config.embedding_width, bidirectional=config.bidirectional, role="encoder"
+            config, config.embedding_width + beside, bidirectional=config.bidirectional, role="encoder"
         )
         self.dropout = output_dropout(config)
         self.reverse = config.reverse
@@ -65,10 +67,16 @@ class RecurrentEncoder(nn.Module):
         """Its parts from the token vectors up, one entry a level, each layer in both directions."""
         return [[part for part in self.children() if part is not self.layers], *self.layers.levels]
 
-    def forward(self, source: Tokens, watch: Watch | None = None) -> Encoded:
-        """The memory is always padded: so it is made, and so a recurrent decoder reads it."""
+    def forward(self, source: Tokens, watch: Watch | None = None, beside: Tensor | None = None) -> Encoded:
+        """The memory is always padded: so it is made, and so a recurrent decoder reads it.
+
+        `beside`: vectors (…, C), laid out as the source, that are read together with those of the ids.
+        """
         layout = source.layout.unpacked()
-        x_BSD = self.locked(masks.pad(self.embed(source.ids, masks.positions(source.layout)), source.layout))
+        x = self.embed(source.ids, masks.positions(source.layout))
+        if beside is not None:
+            x = torch.cat([x, self.embed.dropout(beside)], dim=-1)
+        x_BSD = self.locked(masks.pad(x, source.layout))
 
         def turned(x_BSD: Tensor) -> Tensor:
             return masks.reverse(x_BSD, layout) if self.reverse else x_BSD

@@ -1,6 +1,6 @@
 """The Transformer's encoder: blocks that look both ways.
 
-Shapes: B sentences, S source tokens, N all tokens of a packed batch, D width.
+Shapes: B sentences, S source tokens, N all tokens of a packed batch, D width, C width of what is known beside ids.
 """
 
 from torch import Tensor, nn
@@ -34,9 +34,11 @@ def entrance_of(config: TransformerConfig) -> Entrance | None:
 
 
 class TransformerEncoder(nn.Module):
-    def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
+    def __init__(self, config: TransformerConfig, vocabulary: int, beside: int = 0) -> None:
+        """`beside`: how wide the vectors are that `forward` is given of each token beside its id."""
         super().__init__()
         self.width = config.width
+        self.beside = nn.Linear(beside, config.width, bias=False) if beside else None
         self.computes_padding, self.mixes_sentences = config.computes_padding, config.mixes_sentences
         self.embed = embedding_of(config, vocabulary)
         self.enter = entrance_of(config)
@@ -54,7 +56,11 @@ class TransformerEncoder(nn.Module):
             blocks[-1].append(self.stack.norm)
         return [entrance, *blocks]
 
-    def forward(self, source: Tokens, watch: Watch | None = None) -> Encoded:
+    def forward(self, source: Tokens, watch: Watch | None = None, beside: Tensor | None = None) -> Encoded:
+        """`beside`: vectors (…, C), laid out as the source, that are read together with those of the ids.
+
+        W [E[id]; c] is a row of another table plus a product with c: so they are added.
+        """
         layout, parse = source.layout, source.parse
         if self.reads_parse and parse is None:
             raise UsageError(
@@ -70,6 +76,8 @@ class TransformerEncoder(nn.Module):
         if self.relates_words and parse is not None:
             between_BSS = between(parse, layout)
         x = self.embed(source.ids, place, layout.longest, added=added)  # (B, S, D) or (N, D)
+        if self.beside is not None and beside is not None:
+            x = x + self.embed.dropout(self.beside(beside))
         if self.enter is not None:
             x = self.enter(x, layout)
         return Encoded(self.stack(x, layout, watch=watch, between_BTT=between_BSS), layout)

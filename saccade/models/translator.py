@@ -17,6 +17,7 @@ from saccade.models.trainable import Trainable
 from saccade.models.transformer_config import TransformerConfig
 from saccade.models.transformer_decoder import TransformerDecoder
 from saccade.models.transformer_encoder import TransformerEncoder
+from saccade.models.vectors import VectorsConfig
 from saccade.nn.watch import Watch
 from saccade.types import Batch, Encoded, State, Tokens
 
@@ -30,11 +31,15 @@ class TranslatorConfig(Section):
     """How the target is written."""
     tie: Literal["none", "output", "all"] = "none"
     """Share weights: output = the target's token vectors also score the output; all = the source's too."""
+    vectors: VectorsConfig | None = None
+    """Pretrained word vectors that the source's token vectors begin with; for text of kind word."""
 
     @model_validator(mode="after")
     def _makes_sense(self) -> "TranslatorConfig":
         self.decoder.check_with(self.encoder)
         self._tying_fits()
+        if self.tie == "all" and self.vectors is not None and self.vectors.freeze:
+            raise ValueError("vectors.freeze holds the source's token vectors, but tie is all: the output learns them")
         return self
 
     @property

@@ -10,7 +10,7 @@ from saccade.config import Tree
 from saccade.errors import UsageError
 
 KEY = "preset"
-TASKS = ("translate", "language-model", "masked-language-model", "classify")
+TASKS = ("translate", "language-model", "masked-language-model", "classify", "tag")
 """The tasks there are; a preset of any other is a model that waits for its task."""
 _SIDES = ("encoder", "decoder", "words", "sentences")
 

@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from saccade.config import plain
 from saccade.data.batching import Cursor, Encode, Plan, batches, collate
+from saccade.data.columns import Columns
 from saccade.data.files import Counts, FilesData
 from saccade.data.splits import DataConfig, Split, grouped, groups, has_split, length_rule, split_pairs
 from saccade.data.store import Store, write_store
@@ -25,6 +26,8 @@ from saccade.models.build import build_translator
 from saccade.models.trainable import Trainable
 from saccade.models.translator import Translator, TranslatorConfig
 from saccade.tasks.base import Recipe, preset_gives
+from saccade.tasks.vectors import begin_with, check_vectors, open_run_vectors, write_run_vectors
+from saccade.tasks.vectors import told as told_of_vectors
 from saccade.text import BpeDropout, SideText, TextConfig, TextPair, Tokenizer, sides, train_tokenizers
 from saccade.text.pair import SOURCE_FILE, TARGET_FILE
 from saccade.text.recipe import BpeSide, ByteSide, UnigramSide, WordSide
@@ -57,6 +60,11 @@ class TranslateRecipe(Recipe):
     """How outputs are searched for, unless the command says otherwise."""
     metrics: Annotated[tuple[MetricName, ...], Field(min_length=1)] = USUAL
     """What `evaluate` tells of the outputs, unless the command says otherwise; and validation, where it decodes."""
+
+    @model_validator(mode="after")
+    def _words_have_vectors(self) -> "TranslateRecipe":
+        check_vectors(self.model.vectors, self.text.kind)
+        return self
 
     @model_validator(mode="after")
     def _copies_what_it_can_write(self) -> "TranslateRecipe":
@@ -154,6 +162,7 @@ class TranslateTask:
         text = TextPair.load(folder)
         for split in _SPLITS:
             self._write_split(folder, split, text)
+        write_run_vectors(self.recipe.model.vectors, text.source.model.pieces(), folder, self.base)
 
     def _write_split(self, folder: Path, split: Split, text: TextPair) -> None:
         data, counts = self.recipe.data, Counts()
@@ -173,7 +182,8 @@ class TranslateTask:
 
     def open(self, folder: Path) -> "TranslateReady":
         stores: dict[str, Store] = {split: Store.open(folder / "data" / split) for split in _SPLITS}
-        return TranslateReady(self.recipe, TextPair.load(folder), stores)
+        vectors = open_run_vectors(self.recipe.model.vectors, folder)
+        return TranslateReady(self.recipe, TextPair.load(folder), stores, vectors)
 
 
 @dataclass(frozen=True)
@@ -181,6 +191,7 @@ class TranslateReady:
     recipe: TranslateRecipe
     pair: TextPair
     stores: Mapping[str, Store]
+    vectors: Columns | None = None
 
     @property
     def model_settings(self) -> dict[str, Any]:
@@ -206,14 +217,17 @@ class TranslateReady:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        return tuple(f"{split}: {told}" for split, store in self.stores.items() for told in store.counts.sentences())
+        told = (f"{split}: {told}" for split, store in self.stores.items() for told in store.counts.sentences())
+        return (*told, *told_of_vectors(self.vectors))
 
     @property
     def width(self) -> int:
         return self.recipe.model.decoder.width
 
     def build(self) -> Translator:
-        return build_translator(self.recipe.model, self.pair.source.size, self.pair.target.size)
+        model = build_translator(self.recipe.model, self.pair.source.size, self.pair.target.size)
+        begin_with(self.vectors, model.encoder.embed.table, model.encoder.embed.scale)
+        return model
 
     @cached_property
     def _plan(self) -> Plan:

@@ -10,6 +10,7 @@ _HUB = {
     "language-model": "text-generation",
     "masked-language-model": "fill-mask",
     "classify": "text-classification",
+    "tag": "token-classification",
 }
 """Task → what model hubs call it, where that is another name."""
 _USE = {
@@ -17,6 +18,7 @@ _USE = {
     "language-model": "saccade generate RUN --samples 3",
     "masked-language-model": 'saccade fill RUN "a line with a [MASK] in it"',
     "classify": "saccade classify RUN < texts.txt > labels.txt",
+    "tag": "saccade tag RUN < input.txt > output.txt",
 }
 """Task → the command that a model of it is for."""
 

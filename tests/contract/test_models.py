@@ -36,6 +36,7 @@ from tests.cases import (
 from tests.classifier_cases import every_classifier
 from tests.language_cases import every_language_model
 from tests.masked_cases import every_masked_model
+from tests.tagger_cases import every_tagger
 
 # ---- the list of cases is complete
 
@@ -75,6 +76,7 @@ def test_every_advertised_option_is_in_the_list_of_cases() -> None:
     tried |= {each for case in every_language_model() for each in used(case.config)}
     tried |= {each for case in every_masked_model() for each in used(case.config)}
     tried |= {each for case in every_classifier() for each in used(case.config)}
+    tried |= {each for case in every_tagger() for each in used(case.config)}
     advertised = {
         (section, name, value)
         for section in sections_of_models()

@@ -187,7 +187,7 @@ def known_settings() -> set[str]:
 
 def setting_of(code: str) -> str | None:
     """The dotted setting that a piece of code names: `train.updates`, `model.tie=all`; not `train.yaml`, a file."""
-    found = re.fullmatch(r"((data|text|model|train|decode)(\.[a-z_]+)+)(=.*| .*)?", code)
+    found = re.fullmatch(r"((data|text|read|model|train|decode)(\.[a-z_]+)+)(=.*| .*)?", code)
     if found is None or re.search(r"\.(yaml|yml|src|tgt|tsv|jsonl|json|py|safetensors|en|de|gz|xz|bin|idx)$", found[1]):
         return None
     return found[1]

@@ -88,6 +88,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     chosen = [part for each in little for part in ("--set", each)]
     done = saccade_command("train", "char-lm", "-q", "--out", folder / "runs" / "char-lm", *chosen)
     assert done.exit_code == 0, done.stderr
+    (folder / "text.txt").write_text("Ada Dunmor came.\n\nIt rained in Port Balwin.\n", encoding="utf-8")
+    done = saccade_command("train", "ner-notices", "-q", "--out", folder / "runs" / "ner-notices", *_small())
+    assert done.exit_code == 0, done.stderr
     return folder
 
 

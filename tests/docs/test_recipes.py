@@ -14,18 +14,21 @@ from saccade import config
 from saccade.cli.plan import parameters
 from saccade.data.chorales import ChoralesData
 from saccade.data.cmudict import CmudictData
+from saccade.data.conll import ConllData, ConlluData
 from saccade.data.corpus import CorpusData
 from saccade.data.dates import DatesData
 from saccade.data.files import FilesData, Parallel, locate, raw_lines
 from saccade.data.grammar import GrammarData
 from saccade.data.labelled import LabelledData
 from saccade.data.listops import ListOpsData
+from saccade.data.notices import NoticesData, notice
 from saccade.data.plain_text import TextData
 from saccade.recipe import Recipe, load_recipe, parse_recipe
 from saccade.recipes import described, shipped, shipped_text
 from saccade.train.events import Logged, Prepared, Validated
 from tests.support import corpora
 from tests.support.labels import write_labelled_corpus
+from tests.support.tagging import conll, conllu
 from tests.support.tiny import write_corpus
 
 LINES = {"train": 200, "valid": 4, "test": 4}
@@ -66,8 +69,10 @@ def on_stand_in(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Recipe:
     if recipe.task == "classify":
         return labelled_stand_in(recipe, name, folder)
     match recipe.data:
-        case DatesData() | GrammarData():
+        case DatesData() | GrammarData() | NoticesData():
             return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
+        case ConllData() | ConlluData():
+            return saccade.recipe(name, *tag_settings(recipe, recipe.data, folder), *QUICK)
         case FilesData() if needs_data(recipe):
             there = {split: getattr(recipe.data, split) for split in LINES}
             named = [path for files in there.values() for path in (*files.source, *files.target)]
@@ -94,7 +99,8 @@ def labelled_stand_in(recipe: Recipe, name: str, folder: Path) -> Recipe:
             return saccade.recipe(name, small, *QUICK)
         case LabelledData():
             write_labelled_corpus(folder, train=60)
-            return saccade.recipe(name, *QUICK)
+            own = ("data.train={tsv: train.tsv, label: 1, text: 2}", "data.valid=null", "data.test=null")
+            return saccade.recipe(name, *(own if needs_data(recipe) else ()), *QUICK)
         case _:
             return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
 
@@ -112,6 +118,18 @@ def text_settings(data: TextData | CorpusData, name: str, folder: Path) -> list[
             path = folder / Path(file).name.removesuffix(".gz")
             path.write_bytes(b"".join(islice(raw_lines(locate(file, folder)), LINES[split])))
             settings.append(f"data.{split}={path}")
+    return settings
+
+
+def tag_settings(recipe: Recipe, data: ConllData | ConlluData, folder: Path) -> list[str]:
+    """Generated sentences in the place of the recipe's files."""
+    if recipe.model.vectors is not None and not os.environ.get("SACCADE_DATA"):
+        pytest.skip("the recipe needs word vectors: set SACCADE_DATA to the folder that holds them")
+    written = conll if isinstance(data, ConllData) else conllu
+    settings = []
+    for split, count in (("train", 60), ("valid", 5), ("test", 5)):
+        (folder / f"{split}.txt").write_text(written([notice(1, "train", number) for number in range(count)]))
+        settings.append(f"data.{split}={folder / f'{split}.txt'}")
     return settings
 
 

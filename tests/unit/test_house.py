@@ -17,8 +17,9 @@ LONGEST_FILE = 450
 FLOOR = {"types", "config", "errors", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
-    "metrics", "evaluate", "inspect", "view", "translate", "fill", "classify", "generate", "likelihood", "tasks",
-    "recipe", "device", "disk", "integrity",
+    "metrics", "evaluate", "inspect", "view", "translate", "fill", "classify", "generate", "likelihood", "tag",
+    "score_tags", "tasks", "recipe", "device", "disk", "integrity",
+    "model",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
 
@@ -38,6 +39,8 @@ ARROWS: dict[str, set[str]] = {
     "metrics": set(),
     "device": set(),  # which device a name means
     "translate": {"text", "data", "models", "checkpoint", "decode"},
+    "tag": {"text", "models", "checkpoint", "disk"},
+    "score_tags": {"text", "metrics", "tag"},
     "fill": {"text", "data", "models", "checkpoint"},
     "classify": {"text", "data", "models", "checkpoint"},
     "evaluate": {"text", "data", "models", "checkpoint", "decode", "metrics", "translate"},
@@ -57,6 +60,8 @@ ARROWS: dict[str, set[str]] = {
         "decode",
         "metrics",
         "translate",
+        "tag",
+        "score_tags",
         "fill",
         "classify",
         "evaluate",
@@ -71,6 +76,7 @@ ARROWS: dict[str, set[str]] = {
     "export": {"models", "checkpoint"},
     "recipes": set(),
     "presets": set(),
+    "model": BELOW_THE_LAB - {"recipe", "model"},  # one class with a method for every verb
     "api": EVERYTHING - {"api", "lab"},
     "cli": EVERYTHING,
     "__init__": {"api", "recipe"},

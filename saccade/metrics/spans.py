@@ -1,0 +1,134 @@
+"""Spans of words against those that are right: precision, recall and F1, by type and over all; accuracy of tags.
+
+A span counts only where its type and both its ends match (conlleval, seqeval). F1 = 2PR / (P + R); what would be
+divided by 0 is 0.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saccade.errors import UsageError
+from saccade.metrics.interval import wilson
+from saccade.metrics.score import Score
+
+SpanLike = tuple[str, int, int]
+"""Type, begin, end."""
+_RESAMPLES, _SEED = 1000, 12345
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Shares, from 0 to 1."""
+
+    precision: float
+    recall: float
+    f1: float
+    gold: int
+    """How many there are to be found (`support`)."""
+    found: int
+    right: int
+
+
+@dataclass(frozen=True)
+class SpanReport:
+    types: dict[str, Quality]
+    """By name."""
+    micro: Quality
+    """All spans counted alike: the F1 that is meant where nothing else is said."""
+    macro: Quality
+    """The mean of the types."""
+    weighted: Quality
+    """The mean of the types, each by how many there are to be found."""
+    sentences_N3: NDArray[np.int64]
+    """Of each sentence, how many spans were right, found, and to be found."""
+
+    def score(self, *, confidence: bool = True) -> Score:
+        """F1 over all spans, 0 to 100; its interval from resampled sentences (percentile bootstrap)."""
+        low = high = math.nan
+        if confidence and len(self.sentences_N3) > 1:
+            low, high = _bootstrap_f1(self.sentences_N3)
+        return Score("span F1", 100 * self.micro.f1, low, high, None, len(self.sentences_N3))
+
+
+def span_report(gold: Sequence[Iterable[SpanLike]], found: Sequence[Iterable[SpanLike]]) -> SpanReport:
+    """Of the spans of each sentence."""
+    _check("span_report", gold, found)
+    pairs = [(set(right), set(guessed)) for right, guessed in zip(gold, found, strict=True)]
+    counts: dict[str, NDArray[np.int64]] = {}
+    rows = np.zeros((len(pairs), 3), dtype=np.int64)
+    for row, (right, guessed) in zip(rows, pairs, strict=True):
+        for column, spans in enumerate((right & guessed, guessed, right)):
+            row[column] = len(spans)
+            for type_, *_ in spans:
+                counts.setdefault(type_, np.zeros(3, dtype=np.int64))[column] += 1
+    names = sorted(counts)
+    table = np.array([counts[name] for name in names], dtype=np.int64).reshape(-1, 3)
+    shares_3N, total = _shares(table), table.sum(0)
+    weights = table[:, 2]
+    return SpanReport(
+        {name: _quality(shares_3N[:, i], table[i]) for i, name in enumerate(names)},
+        _quality(_shares(total[None])[:, 0], total),
+        _quality(_mean(shares_3N, None), total),
+        _quality(_mean(shares_3N, weights), total),
+        rows,
+    )
+
+
+def _shares(counts_N3: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Precision, recall and F1 (3, N) of rows of right, found, to be found; by the operations that seqeval takes."""
+    right, found, gold = counts_N3.T
+    precision, recall = right / np.where(found == 0, 1, found), right / np.where(gold == 0, 1, gold)
+    both = precision + recall
+    return np.stack([precision, recall, 2 * precision * recall / np.where(both == 0, 1, both)])
+
+
+def _mean(shares_3N: NDArray[np.float64], weights_N: NDArray[np.int64] | None) -> NDArray[np.float64]:
+    """Over types, by their weights; of nothing 0."""
+    if not shares_3N.size or (weights_N is not None and not weights_N.any()):
+        return np.zeros(3)
+    return np.array([np.average(row, weights=weights_N) for row in shares_3N])
+
+
+def _quality(shares_3: NDArray[np.float64], counts_3: NDArray[np.int64]) -> Quality:
+    (precision, recall, f1), (right, found, gold) = shares_3.tolist(), counts_3.tolist()
+    return Quality(precision, recall, f1, gold, found, right)
+
+
+def _bootstrap_f1(sentences_N3: NDArray[np.int64]) -> tuple[float, float]:
+    generator = np.random.default_rng(_SEED)
+    count = len(sentences_N3)
+    sums = np.stack([sentences_N3[generator.integers(count, size=count)].sum(0) for _ in range(_RESAMPLES)])
+    low, high = np.quantile(_shares(sums)[2], [0.025, 0.975])
+    return 100 * float(low), 100 * float(high)
+
+
+def accuracy(gold: Sequence[Sequence[str]], found: Sequence[Sequence[str]], *, name: str = "accuracy") -> Score:
+    """The percentage of tags that are right, over all words, with Wilson's interval."""
+    _check(name, gold, found)
+    right = total = 0
+    for number, (tags, guessed) in enumerate(zip(gold, found, strict=True), start=1):
+        if len(tags) != len(guessed):
+            raise UsageError(f"{name}: sentence {number} has {len(tags)} tags, but {len(guessed)} were found.")
+        total += len(tags)
+        right += sum(one == other for one, other in zip(tags, guessed, strict=True))
+    return share(name, right, total)
+
+
+def share(name: str, right: int, total: int) -> Score:
+    """A percentage with Wilson's interval; of nothing it is NaN."""
+    if not total:
+        return Score(name, math.nan, math.nan, math.nan, None, 0)
+    low, high = wilson(right, total)
+    return Score(name, 100 * (right / total), 100 * low, 100 * high, None, total)
+
+
+def _check(name: str, gold: Sequence[Any], found: Sequence[Any]) -> None:
+    if len(gold) != len(found):
+        raise UsageError(
+            f"{name}: sentences must pair up; there are {len(gold):,} to be found and {len(found):,} that were found."
+        )

@@ -1,0 +1,16 @@
+"""The settings of pretrained word vectors: which file a model's token vectors begin with (data/vectors.py reads it)."""
+
+from pydantic import Field
+
+from saccade.config import Section
+
+
+class VectorsConfig(Section):
+    """Word vectors that were learnt elsewhere."""
+
+    path: str
+    """A text file as GloVe, word2vec and fastText write it, plain, .gz or .xz; or an .npz of `words` and `vectors`."""
+    freeze: bool = False
+    """Whether the token vectors stay as they are, all of them, instead of being trained on."""
+    more_words: int = Field(0, ge=0)
+    """Tagging: so many words of the file, from its beginning, get an id though the training text lacks them."""

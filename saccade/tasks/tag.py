@@ -1,0 +1,441 @@
+"""Tagging: sentences of words in, a tag for each word out."""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import ConfigDict, model_validator
+
+from saccade.checkpoint import Loaded
+from saccade.config import plain
+from saccade.data.batching import Cursor, Job, Plan, jobs, prefetch
+from saccade.data.columns import Columns, Ragged, ids_dtype, writing
+from saccade.data.conll import TagCounts, Tagged
+from saccade.data.splits import Split
+from saccade.data.tagged import TagData, has_tagged, of_length, rewritten, split_tagged, written_scheme
+from saccade.data.vectors import vector_words
+from saccade.disk import write_file
+from saccade.errors import UsageError
+from saccade.metrics.score import Score
+from saccade.models.build import build_tagger
+from saccade.models.tagger import CrfOutput, Tagger, TaggerConfig, TaggerSizes
+from saccade.models.trainable import Trainable
+from saccade.score_tags import evaluate_tags, score_tags
+from saccade.tag import TAGS_FILE, WORDS_FILE, Engine, read_tags, read_words, sizes_of
+from saccade.tasks.base import Recipe, preset_gives
+from saccade.tasks.vectors import begin_with, check_vectors, open_run_vectors, write_run_vectors
+from saccade.tasks.vectors import told as told_of_vectors
+from saccade.text import BpeText, train_tokenizers
+from saccade.text.tags import Scheme, TagSet
+from saccade.text.words import GivenWords, PiecesOfWords, WordForm, WordList, WordTextConfig
+from saccade.train.numerics import autocast
+from saccade.types import PAD, UNKNOWN, Batch, Layout, Tokens
+
+EXAMPLE_ROWS = 32
+"""Sentences that the operations of a word are counted on."""
+SAMPLE = 2000
+"""Sentences that vocabularies are estimated from."""
+READ = "tagged"
+"""Under which a store says what was read for it, line by line."""
+AT_ONCE = 1000
+"""Sentences that are written together."""
+_SPLITS: tuple[Split, ...] = ("train", "valid")
+_SHORT = 48
+
+
+class TagRecipe(Recipe):
+    """From tagged sentences to a model that tags words."""
+
+    model_config = ConfigDict(json_schema_extra=preset_gives)
+    METRICS: ClassVar[tuple[str, ...]] = ("accuracy", "f1")
+
+    task: Literal["tag"]
+    """tag: learn to give each word of a sentence a tag: parts of speech, names, chunks."""
+    data: TagData
+    """The tagged sentences: generated notices, or your own files in columns (CoNLL) or CoNLL-U."""
+    text: WordTextConfig = GivenWords()
+    """What words are looked up as: words by themselves, or cut into pieces."""
+    model: TaggerConfig
+    """The encoder, what it reads beside words, and how tags are chosen."""
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> "TagRecipe":
+        in_words = isinstance(self.text, GivenWords)
+        if self.model.characters is not None and not in_words:
+            raise ValueError(
+                f"model.characters is {self.model.characters.kind}, but text.kind is {self.text.kind}: words are cut "
+                "into pieces, which are read in their place. Set model.characters to null, or text.kind to words"
+            )
+        check_vectors(self.model.vectors, self.text.kind, takes_more=in_words)
+        if isinstance(self.text, BpeText) and self.text.dropout > 0:
+            raise ValueError("text.dropout cuts a text otherwise each time, which is not done for tagging: set it to 0")
+        if isinstance(self.model.output, CrfOutput) and self.train.smoothing > 0:
+            raise ValueError(
+                f"train.smoothing is {self.train.smoothing}: it spreads a tag's probability word by word, but "
+                "model.output is crf, which gives probabilities to whole paths: set it to 0, or use softmax"
+            )
+        return self
+
+    def make_task(self, base: Path) -> "TagTask":
+        return TagTask(self, base)
+
+    def sentences(self, split: Split, base: Path, counts: TagCounts) -> Iterator[Tagged]:
+        return split_tagged(self.data, split, base=base, counts=counts)
+
+    def beginnings(self, base: Path) -> Iterator[tuple[Split, str]]:
+        for split in ("train", "valid", "test"):
+            if has_tagged(self.data, split):
+                first = next(self.sentences(split, base, TagCounts()), None)
+                some = [] if first is None else list(zip(first.words, first.tags, strict=True))[:6]
+                shown = " ".join(f"{word}/{tag}" for word, tag in some)
+                yield split, f"begins {shown}" if some else "holds no sentence"
+
+    def checked(self, base: Path) -> dict[str, list[str]]:
+        """What is in each split; words and tags of other splits that the training data do not have."""
+        problems: list[str] = []
+        told: dict[str, list[str]] = {}
+        known_words: set[str] = set()
+        known_tags: set[str] = set()
+        for split in ("train", "valid", "test"):
+            if not has_tagged(self.data, split):
+                continue
+            counts, found = TagCounts(), list[str]()
+            rows = list(split_tagged(self.data, split, base=base, counts=counts, problems=found))
+            if not rows and not found:
+                found.append("no usable sentence")
+            problems += [f"{split}: {problem}" for problem in found]
+            told[split] = counts.sentences_told()
+            words, tags = [word for row in rows for word in row.words], {tag for row in rows for tag in row.tags}
+            if split == "train":
+                known_words, known_tags = set(words), tags
+                told[split].append(f"{len(known_words):,} different words; {len(tags):,} tags: {_few(sorted(tags))}.")
+            elif words:
+                unseen = sum(word not in known_words for word in words) / len(words)
+                told[split].append(f"{100 * unseen:.1f} % of its words do not stand in train.")
+                if tags - known_tags:
+                    told[split].append(f"Tags that train does not have: {_few(sorted(tags - known_tags))}.")
+        if problems:
+            raise UsageError("\n".join(problems))
+        return told
+
+    def vocabularies(self, base: Path) -> tuple[dict[str, int], bool]:
+        some = list(islice(self.sentences("train", base, TagCounts()), SAMPLE))
+        tags = {tag for row in some for tag in row.tags}
+        sizes = {"tags": max(1, len(tags))}
+        if not isinstance(self.text, GivenWords):
+            return {"pieces": getattr(self.text, "size", 260)} | sizes, False
+        words = WordList.of(
+            (row.words for row in some), size=self.text.size, characters=self.text.letters if self.spells else 0
+        )
+        more = 0 if self.model.vectors is None else self.model.vectors.more_words
+        characters = {"characters": words.letters} if words.letters else {}
+        return {"words": min(self.text.size, words.size + more)} | characters | sizes, False
+
+    @property
+    def spells(self) -> bool:
+        """Whether the characters of words are read."""
+        return self.model.characters is not None
+
+    def scores(self, loaded: Loaded, files: Sequence[Path], split: Split, base: Path) -> dict[str, Score]:
+        rows = list(self._to_score(files, split, base))
+        if not rows:
+            raise UsageError(f"{' '.join(map(str, files)) or f'data.{split}'}: holds no sentence to score.")
+        engine = Engine.of(loaded)
+        return evaluate_tags(engine, [row.words for row in rows], [row.tags for row in rows]).scores
+
+    def _to_score(self, files: Sequence[Path], split: Split, base: Path) -> Iterator[Tagged]:
+        data = self.data
+        if files:
+            if data.kind == "notices":
+                raise UsageError(f"{files[0]}: the run was trained on generated sentences, whose files have no layout.")
+            data = data.model_copy(update={"test": tuple(str(file.resolve()) for file in files)})
+            return split_tagged(data, "test", base=base, counts=TagCounts())
+        if not has_tagged(data, split):
+            raise UsageError(f"the recipe names no data.{split}. Give files, or --split valid for the validation data.")
+        return split_tagged(data, split, base=base, counts=TagCounts())
+
+    @staticmethod
+    def next_command(run: Path) -> list[str]:
+        store = Columns.open(run / "data" / "valid")
+        some = [_line(store, row) for row in range(min(50, len(store["text"].offsets) - 1))]
+        short = [line for line in some if len(line) <= _SHORT and line.isprintable()] or ["…"]
+        return ["saccade", "tag", str(run), next((line for line in short if " " in line), short[0])]
+
+
+def _few(names: Sequence[str], most: int = 20) -> str:
+    return ", ".join(names[:most]) + (f", … ({len(names):,} in all)" if len(names) > most else "")
+
+
+def _line(store: Columns, row: int) -> str:
+    return store["text"][row].tobytes().decode("utf-8")
+
+
+@dataclass(frozen=True)
+class TagTask:
+    recipe: TagRecipe
+    base: Path
+
+    name = "tag"
+    files = (WORDS_FILE, TAGS_FILE)
+
+    def learn(self, folder: Path) -> None:
+        """One pass for the scheme where the recipe leaves it open, one for words, characters and tags."""
+        recipe, text = self.recipe, self.recipe.text
+        written = written_scheme(recipe.data, base=self.base)
+        learnt: Scheme = "none" if written == "none" else recipe.model.scheme
+        tags: list[tuple[str, ...]] = []
+
+        def words() -> Iterator[tuple[str, ...]]:
+            for row in recipe.sentences("train", self.base, TagCounts()):
+                tags.append(rewritten(row, written=written, learnt=learnt, counts=TagCounts()).tags)
+                yield row.words
+
+        if isinstance(text, GivenWords):
+            vectors = recipe.model.vectors
+            more = () if vectors is None else vector_words(vectors.path, vectors.more_words, base=self.base)
+            listed = WordList.of(
+                words(),
+                size=text.size,
+                least=text.least,
+                form=WordForm(text.lowercase, text.digits),
+                characters=text.letters if recipe.spells else 0,
+                given=more,
+            ).to_json()
+        else:
+            lines = (" ".join(row) for row in words())
+            listed = train_tokenizers(text, lines, [], recipe.seed).source.to_json()
+        if not tags:
+            raise UsageError("data.train holds no sentence. Check the files that it names.")
+        write_file(folder / WORDS_FILE, listed)
+        write_file(folder / TAGS_FILE, TagSet.of(tags, learnt).to_json())
+
+    def write(self, folder: Path) -> None:
+        text, tags = self._artefacts(folder)
+        written = written_scheme(self.recipe.data, base=self.base) if tags.scheme != "none" else "none"
+        for split in _SPLITS:
+            self._write_split(folder / "data" / split, split, text, tags, written)
+        write_run_vectors(self.recipe.model.vectors, text.names(), folder, self.base)
+
+    def _artefacts(self, folder: Path) -> tuple[WordList | PiecesOfWords, TagSet]:
+        return read_words(folder, in_pieces=not isinstance(self.recipe.text, GivenWords)), read_tags(folder)
+
+    def _write_split(
+        self, folder: Path, split: Split, text: WordList | PiecesOfWords, tags: TagSet, written: Scheme
+    ) -> None:
+        counts, ids = TagCounts(), tags.ids
+        dtypes: dict[str, Any] = {"source": ids_dtype(text.size), "target": ids_dtype(len(tags) + 1)}
+        if text.in_pieces or text.letters:
+            dtypes["inside"] = ids_dtype(text.size if text.in_pieces else text.letters)
+        with writing(folder, dtypes | ({"text": "uint8"} if split == "valid" else {})) as writer:
+            rows = 0
+            for some in _chunks(self._kept(split, tags.scheme, written, counts)):
+                rows += len(some)
+                read = text.read([row.words for row in some])
+                lengths = np.array([len(row.words) for row in some], dtype=np.int64)
+                writer["source"].append(read.ids.numpy(), lengths)
+                writer["target"].append(_numbered(some, ids, counts), lengths)
+                if read.inside is not None:
+                    writer["inside"].append(read.inside.ids.numpy(), read.inside.layout.lengths_B.numpy())
+                if split == "valid":
+                    lines = [" ".join(row.words).encode("utf-8", "replace") for row in some]
+                    sizes = np.array([len(line) for line in lines], dtype=np.int64)
+                    writer["text"].append(np.frombuffer(b"".join(lines), dtype=np.uint8), sizes)
+            if not rows:
+                told = " ".join(counts.sentences_told())
+                raise UsageError(f"data.{split}: no usable sentence is left: {told} Check the files that it names.")
+            writer.facts = {
+                "rows": rows,
+                "unit": "sentences",
+                "tokens": {"word": writer["source"].end},
+                "counts": counts.by_sentence().to_dict(),
+                READ: counts.to_dict(),
+            }
+
+    def _kept(self, split: Split, learnt: Scheme, written: Scheme, counts: TagCounts) -> Iterator[Tagged]:
+        """Only training sentences may be too long: what is scored is scored whole."""
+        for row in self.recipe.sentences(split, self.base, counts):
+            fits = of_length(self.recipe.data, row, counts) if split == "train" else row
+            if fits is not None:
+                yield rewritten(fits, written=written, learnt=learnt, counts=counts)
+
+    def open(self, folder: Path) -> "TagReady":
+        stores: dict[str, Columns] = {split: Columns.open(folder / "data" / split) for split in _SPLITS}
+        vectors = open_run_vectors(self.recipe.model.vectors, folder)
+        text, tags = self._artefacts(folder)
+        if self.recipe.train.metric == "f1" and tags.scheme == "none":
+            raise UsageError(
+                "train.metric is f1, which counts spans, but the tags write none: choose accuracy, or say by "
+                "data.scheme how spans are written."
+            )
+        return TagReady(self.recipe, text, tags, stores, vectors)
+
+
+def _chunks(rows: Iterator[Tagged]) -> Iterator[list[Tagged]]:
+    while some := list(islice(rows, AT_ONCE)):
+        yield some
+
+
+def _numbered(rows: Sequence[Tagged], ids: Mapping[str, int], counts: TagCounts) -> NDArray[np.int64]:
+    """A tag that the training data do not have is PAD: no loss counts it."""
+    numbers = []
+    for row in rows:
+        for tag in row.tags:
+            if tag not in ids:
+                counts.note("unknown_tags", row.place)
+            numbers.append(ids.get(tag, PAD))
+    return np.array(numbers, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class TagReady:
+    recipe: TagRecipe
+    text: WordList | PiecesOfWords
+    tags: TagSet
+    stores: Mapping[str, Columns]
+    vectors: Columns | None
+
+    @property
+    def model_settings(self) -> dict[str, Any]:
+        return plain(self.recipe.model)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return sizes_of(self.text, self.tags)
+
+    @property
+    def told(self) -> dict[str, int]:
+        return self.sizes
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        data = self.recipe.data
+        return {"text": plain(self.recipe.text), "column": data.column if data.kind == "conllu" else None}
+
+    @property
+    def examples(self) -> tuple[int, str]:
+        return int(self.stores["train"].facts["rows"]), "sentences"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        told = [
+            f"{split}: {sentence}"
+            for split in _SPLITS
+            for sentence in TagCounts(**self.stores[split].facts[READ]).sentences_told()
+        ]
+        if self.tags.scheme != "none":
+            told.append(f"tags: spans are learnt as {self.tags.scheme}")
+        return (*told, *told_of_vectors(self.vectors))
+
+    @property
+    def width(self) -> int:
+        return self.recipe.model.encoder.width
+
+    def build(self) -> Tagger:
+        model = build_tagger(self.recipe.model, TaggerSizes.named(self.sizes), self.tags.steps())
+        begin_with(self.vectors, model.encoder.embed.table, model.encoder.embed.scale)
+        return model
+
+    def _lengths(self, split: str) -> NDArray[np.int64]:
+        """(n, 2): words, and what the encoder reads."""
+        store = self.stores[split]
+        words = np.diff(store["source"].offsets)
+        if not self.text.in_pieces:
+            return np.stack([words, words], axis=1)
+        ends = store["inside"].offsets[store["source"].offsets]  # of each sentence, pieces before it
+        return np.stack([np.diff(ends), words], axis=1)
+
+    @cached_property
+    def _plan(self) -> Plan:
+        train = self.recipe.train
+        return Plan(self._lengths("train"), train.planned_tokens, self.recipe.seed, train.batch_sentences)
+
+    def batches(self, cursor: Cursor) -> Generator[tuple[Cursor, Batch], None, None]:
+        store = self.stores["train"]
+
+        def make(job: Job) -> tuple[Cursor, Batch]:
+            made = collate_tagged(store, job.rows)
+            return job.following, self._with_unknown(made, job)
+
+        return prefetch(jobs(self._plan, cursor), make, workers=self.recipe.train.workers)
+
+    def _with_unknown(self, batch: Batch, job: Job) -> Batch:
+        """Some of the words that stood once are unknown: a pure function of seed, epoch and batch."""
+        text = self.recipe.text
+        if not isinstance(text, GivenWords) or not isinstance(self.text, WordList) or text.unknown == 0:
+            return batch
+        rare, ids_N = self.text.rare, batch.source.ids
+        key = np.array([self.recipe.seed, job.epoch], dtype=np.uint64)
+        counter = np.array([0, 0, int(job.rows[0]), 2], dtype=np.uint64)
+        drawn_N = np.random.Generator(np.random.Philox(key=key, counter=counter)).random(len(ids_N)) < text.unknown
+        hidden_N = torch.from_numpy(drawn_N) & (ids_N >= rare.start) & (ids_N < rare.stop)
+        source = Tokens(ids_N.masked_fill(hidden_N, UNKNOWN), batch.source.layout, inside=batch.source.inside)
+        return Batch(source, batch.target, batch.index)
+
+    def largest(self) -> list[Batch]:
+        return [collate_tagged(self.stores["train"], rows) for rows in self._plan.epoch(0).largest()]
+
+    def example(self) -> Batch:
+        return collate_tagged(self.stores["train"], self._plan.epoch(0)[0][:EXAMPLE_ROWS])
+
+    def worked(self, batch: Batch) -> int:
+        return int(batch.source.layout.lengths_B.sum())
+
+    @torch.inference_mode()
+    def validate(self, model: Trainable, at_once: int, device: torch.device) -> dict[str, float]:
+        """Each batch is read once, for the loss and for the tags."""
+        assert isinstance(model, Tagger)
+        store, precision = self.stores["valid"], self.recipe.train.precision
+        plan = Plan(self._lengths("valid"), at_once, seed=0).epoch(0)
+        nll, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
+        gold, found = list[list[str]](), list[list[str]]()
+        for k in range(len(plan)):
+            batch = collate_tagged(store, plan[k])
+            tokens += batch.tokens
+            with autocast(precision, device):
+                on_device = batch.to(device)
+                scores_NK, layout = model(on_device.source), on_device.source.layout
+                nll += model.loss_of(scores_NK, layout, on_device.target.ids).nll
+                best_N = model.best_of(scores_NK, layout, probabilities=False).tags_N
+            lengths = batch.source.layout.lengths_B.tolist()
+            gold += self._names(batch.target.ids.tolist(), lengths)
+            found += self._names(best_N.tolist(), lengths)
+        values = {"loss": nll.item() / max(1, tokens)}
+        scored = score_tags(self.tags, None, gold, gold, found, confidence=False).scores
+        return values | {name: scored[name].value for name in TagRecipe.METRICS if name in scored}
+
+    def _names(self, numbers: list[int], lengths: list[int]) -> list[list[str]]:
+        """Rows of tags; one that is not known is one that no model can find."""
+        rest = iter(numbers)
+        unknown = "" if self.tags.scheme == "none" else "B-<unknown>"
+        return [[self.tags.name(n) if n != PAD else unknown for n in islice(rest, length)] for length in lengths]
+
+
+def collate_tagged(store: Columns, rows: NDArray[np.integer[Any]]) -> Batch:
+    """The rows as one packed batch."""
+    source, target = store["source"], store["target"]
+    words, lengths = source.take(rows)
+    layout = Layout.padded(torch.from_numpy(lengths)).packed()
+    inside = None
+    if "inside" in store:
+        made_of, sizes = store["inside"].take(_tokens_of(source, rows, lengths))
+        inside = Tokens(_long(made_of), Layout.padded(torch.from_numpy(sizes)).packed())
+    tags, _ = target.take(rows)
+    return Batch(Tokens(_long(words), layout, inside=inside), Tokens(_long(tags), layout), tuple(rows.tolist()))
+
+
+def _tokens_of(side: Ragged, rows: NDArray[np.integer[Any]], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Which tokens of a column the rows are, one behind the other."""
+    starts = side.offsets[rows]
+    before = np.cumsum(lengths) - lengths
+    at: NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
+    return at
+
+
+def _long(values: NDArray[Any]) -> torch.Tensor:
+    return torch.from_numpy(values.astype(np.int64))

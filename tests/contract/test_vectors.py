@@ -1,0 +1,69 @@
+"""Pretrained word vectors in other tasks than tagging, whose own are in test_tagging.py."""
+
+from pathlib import Path
+
+import pytest
+
+import saccade
+from saccade.errors import UsageError
+from tests.support.tiny import recipe, write_corpus
+
+VECTORS = "a 1 2 3 4 5 6 7 8\nelsewhere 8 7 6 5 4 3 2 1\n"
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """One letter a word."""
+    folder = write_corpus(tmp_path, shortest=2)
+    for path in folder.iterdir():
+        path.write_text("".join(" ".join(line) + "\n" for line in path.read_text().splitlines()))
+    (folder / "vectors.txt").write_text(VECTORS)
+    return folder
+
+
+def row(run: Path, word: str) -> list[float]:
+    model = saccade.load(run, "cpu").engine
+    (number,) = model.text.source.encode(word)
+    rows: list[float] = model.model.encoder.embed.table.weight[number].tolist()
+    return rows
+
+
+def test_a_translators_source_begins_with_them(corpus: Path, tmp_path: Path) -> None:
+    """A word of the tokenizer has its vector with and without a space before it; frozen it stays."""
+    text = "text={kind: word}"
+    frozen = recipe(corpus, "lstm", text, f"model.vectors={{path: {corpus / 'vectors.txt'}, freeze: true}}")
+    saccade.train(frozen, tmp_path / "frozen", device="cpu")
+    assert row(tmp_path / "frozen", "a") == row(tmp_path / "frozen", " a") == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert "vectors for 2 of 16 words" in (tmp_path / "frozen" / "README.md").read_text()
+    free = recipe(corpus, "lstm", text, f"model.vectors.path={corpus / 'vectors.txt'}", "train.updates=2")
+    saccade.train(free, tmp_path / "free", device="cpu")
+    assert row(tmp_path / "free", " a") == pytest.approx([1, 2, 3, 4, 5, 6, 7, 8], abs=0.1)
+    assert row(tmp_path / "free", " a") != [1, 2, 3, 4, 5, 6, 7, 8]
+    assert saccade.verify(tmp_path / "free").ok
+    (corpus / "vectors.txt").unlink()
+    more = recipe(corpus, "lstm", text, f"model.vectors.path={corpus / 'vectors.txt'}", "train.updates=4")
+    assert saccade.train(more, tmp_path / "free", resume=True, device="cpu").finished.update == 4
+
+
+def test_a_transformers_vectors_are_read_as_they_are(corpus: Path, tmp_path: Path) -> None:
+    """It multiplies them by √width when it reads them: in the table they are as much less."""
+    settings = (f"model.vectors={{path: {corpus / 'vectors.txt'}, freeze: true}}", "text={kind: word}")
+    saccade.train(recipe(corpus, "transformer", *settings, "train.updates=1"), tmp_path / "run", device="cpu")
+    assert [8**0.5 * x for x in row(tmp_path / "run", " a")] == pytest.approx([1, 2, 3, 4, 5, 6, 7, 8], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("text={kind: char}",), "model.vectors has vectors of words, but text.kind is char"),
+        (("text={kind: word}", "model.vectors.more_words=3"), "only tagging with text.kind words gives ids"),
+        (
+            ("text={kind: word}", "model.vectors.freeze=true", "model.tie=all", "model.decoder.attention={}"),
+            "vectors.freeze holds the source's token vectors, but tie is all",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(corpus: Path, settings: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        recipe(corpus, "lstm", "model.vectors={path: vectors.txt}", *settings)
+    assert message in str(error.value)

@@ -1,0 +1,166 @@
+"""`saccade tag` and what the other commands say of a tagger's run."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import saccade_command
+from tests.support.tagging import tag_recipe, write_tagged
+
+LINE = "Ada Dunmor met Velton AG in Port Balwin."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, and beside it its recipe."""
+    from saccade import config
+
+    folder = tmp_path_factory.mktemp("tagger")
+    write_tagged(folder)
+    quick = ("train.updates=30", "train.optimizer.rate=4e-2", "train.validate_every=15", "model.encoder.width=24")
+    recipe = tag_recipe(folder, "lstm, cnn, crf", *quick, "model.encoder.dropout=0", "train.metric=f1")
+    tree = config.plain(recipe)
+    for split in ("train", "valid", "test"):
+        tree["data"][split] = f"{split}.conll"
+    (folder / "tag.yaml").write_text(config.to_yaml(tree))
+    done = saccade_command("train", folder / "tag.yaml", "-q", "--out", folder / "run")
+    assert done.exit_code == 0, done.stderr
+    return folder
+
+
+def tagged(folder: Path, *arguments: str | Path, stdin: bytes = b"") -> str:
+    done = saccade_command("tag", folder / "run", *arguments, "--device", "cpu", stdin=stdin)
+    assert done.exit_code == 0, done.stderr
+    return str(done.stdout)
+
+
+def test_training_says_what_to_do_next(folder: Path) -> None:
+    done = saccade_command("train", folder / "tag.yaml", "--set", "train.updates=1", "--out", folder / "again")
+    assert "sentences, " in done.stderr + done.stdout
+    assert f"next: saccade tag {folder / 'again'} '" in done.stderr + done.stdout
+
+
+def test_text_is_a_line_a_sentence(folder: Path) -> None:
+    out = tagged(folder, LINE, "", "x")
+    first, second, third, end = out.split("\n")
+    assert [pair.rpartition("/")[0] for pair in first.split()] == [*LINE[:-1].split(), "."]
+    assert second == end == ""
+    assert third.startswith("x/")
+
+
+def test_conll_reads_back(folder: Path) -> None:
+    """As many sentences as lines, in the scheme that was asked for, and scores in a third column."""
+    from saccade.data.conll import ConllData, TagCounts, tagged_sentences
+    from saccade.text.tags import Scheme, is_written_so
+
+    schemes: tuple[Scheme, ...] = ("iob1", "iob2", "bioes")
+    for scheme in schemes:
+        (folder / "out.conll").write_text(tagged(folder, LINE, LINE, "-f", "conll", "--scheme", scheme))
+        data = ConllData(train="out.conll", valid="out.conll")
+        found = list(tagged_sentences(data, data.train, base=folder, counts=TagCounts()))
+        assert [len(sentence.words) for sentence in found] == [9, 9]
+        assert all(is_written_so(sentence.tags, scheme) for sentence in found)
+    rows = tagged(folder, LINE, "--format", "conll", "--scores").splitlines()
+    assert all(0 <= float(row.split("\t")[2]) <= 1.0001 for row in rows if row)
+
+
+def test_conllu_reads_back(folder: Path) -> None:
+    conllu = pytest.importorskip("conllu", reason="conllu is not installed: pip install 'saccade[dev]'")
+    (sentence,) = conllu.parse(tagged(folder, LINE, "-f", "conllu"))
+    assert sentence.metadata["text"] == LINE
+    assert [token["form"] for token in sentence] == [*LINE[:-1].split(), "."]
+    assert sentence[-2]["misc"]["SpaceAfter"] == "No"
+
+
+def test_jsonl_has_places_and_scores(folder: Path) -> None:
+    found = json.loads(tagged(folder, LINE, "-f", "jsonl"))
+    assert found["text"] == LINE
+    assert all(LINE[word["begin"] : word["end"]] == word["text"] for word in found["words"])
+    assert all(LINE[span["begin"] : span["end"]] == span["text"] for span in found["spans"])
+    assert found["spans"], "the model was trained to find some"
+    assert found["log_probability"] <= 0
+
+
+def test_tsv_has_a_row_a_span(folder: Path) -> None:
+    head, *rows = tagged(folder, LINE, LINE, "-f", "tsv").splitlines()
+    assert head.split("\t") == ["sentence", "begin", "end", "tag", "score", "text"]
+    spans = json.loads(tagged(folder, LINE, "-f", "jsonl"))["spans"]
+    assert len(rows) == 2 * len(spans)
+    assert rows[0].split("\t")[:3] == ["1", str(spans[0]["begin"]), str(spans[0]["end"])]
+
+
+ODD = [b"", b" ", b"x", b"\x00", b"a\rb", b"\xff\xfe", b"a\tb", "東京 \u2028 x\u0301".encode(), b"'s n't", b"b" * 9000]
+
+
+@pytest.mark.parametrize("format_", ["text", "conll", "jsonl"])
+def test_one_sentence_in_is_one_out(folder: Path, format_: str) -> None:
+    """Whatever bytes it holds; from stdin, from a file, from a compressed one."""
+    given = b"".join(line + b"\n" for line in ODD)
+    out = tagged(folder, "-f", format_, stdin=given)
+    if format_ == "conll":
+        assert len([line for line in out.split("\n")[:-1] if not line]) == len(ODD)
+    else:
+        assert out.count("\n") == len(ODD)
+    (folder / "odd.txt").write_bytes(given)
+    (folder / "odd.gz").write_bytes(gzip.compress(given))
+    for name in ("odd.txt", "odd.gz"):
+        tagged(folder, "-i", folder / name, "-o", folder / "out", "-f", format_, "--batch-tokens", "64")
+        assert (folder / "out").read_text().count("\n") == out.count("\n")
+
+
+def test_words_that_are_cut_already(folder: Path) -> None:
+    assert tagged(folder, "don't stop.", "--words").split("/")[0] == "don't"
+    assert tagged(folder, "don't stop.").split("/")[0] == "do"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("a", "-i", "x"), "TEXT and --input are both given"),
+        (("a", "--scores"), "--scores adds a column to conll; --format is text"),
+    ],
+)
+def test_what_makes_no_sense_is_told(folder: Path, arguments: tuple[str, ...], message: str) -> None:
+    done = saccade_command("tag", folder / "run", *arguments)
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_evaluate(folder: Path) -> None:
+    done = saccade_command("evaluate", folder / "run", "--base", folder, "--format", "json", "--device", "cpu")
+    assert done.exit_code == 0, done.stderr
+    scores = json.loads(done.stdout)["scores"]
+    assert {"accuracy", "unseen_accuracy", "known_tags", "f1", "f1_strict", "f1_PER"} <= scores.keys()
+    files = saccade_command("evaluate", folder / "run", folder / "test.conll", "-f", "json", "--device", "cpu")
+    assert json.loads(files.stdout)["scores"] == scores
+    gate = saccade_command("evaluate", folder / "run", "--split", "valid", "--fail-under", "f1=101", "--base", folder)
+    assert gate.exit_code == 3
+    assert "span F1" in gate.stdout
+    wrong = saccade_command("evaluate", folder / "run", "--metrics", "bleu", "--base", folder)
+    assert wrong.exit_code == 2
+    assert "it must be a list out of accuracy" in wrong.stderr
+
+
+def test_other_commands_speak_of_taggers(folder: Path) -> None:
+    info = saccade_command("info", folder / "run")
+    assert "tag, lstm, finished at update 30" in info.stdout
+    assert "word tokens" in info.stdout
+    check = saccade_command("data", "check", folder / "tag.yaml")
+    assert "60 sentences" in check.stdout
+    plan = saccade_command("train", folder / "tag.yaml", "--dry-run", "--out", folder / "none")
+    assert plan.exit_code == 0, plan.stderr
+    assert "data: train begins " in plan.stderr
+    listed = saccade_command("runs", "list", folder)
+    assert "tag" in listed.stdout
+    card = (folder / "run" / "README.md").read_text()
+    assert "pipeline_tag: token-classification" in card
+    assert "saccade tag run < input.txt" in card
+
+
+def test_the_column_missing_is_told_before_training(folder: Path) -> None:
+    done = saccade_command("train", folder / "tag.yaml", "--set", "data.tag=7", "--out", folder / "none")
+    assert done.exit_code == 2
+    assert "train.conll:1: the row has 2 columns; data.tag asks for column 7" in done.stderr
+    assert not (folder / "none").exists()
