@@ -140,9 +140,12 @@ def build_classifier(
 ) -> Classifier | HierarchicalClassifier:
     match config:
         case ClassifierConfig():
-            return Classifier(config, build_reader(config.encoder, vocabulary), labels)
+            encoder = build_reader(config.encoder, vocabulary)
+            freeze_vectors(encoder.embed, config.vectors)
+            return Classifier(config, encoder, labels)
         case HierarchicalConfig():
             words = build_reader(config.words.encoder, vocabulary)
+            freeze_vectors(words.embed, config.vectors)
             sentences = build_over_vectors(config.sentences.encoder, config.words.encoder.width)
             return HierarchicalClassifier(config, words, sentences, labels)
 

@@ -24,6 +24,7 @@ from saccade.models.classifier import (
 from saccade.models.label_head import HeadActivation, LabelHead
 from saccade.models.over_vectors import RecurrentOverVectors, TransformerOverVectors, VectorEncoderConfig
 from saccade.models.trainable import Trainable
+from saccade.models.vectors import VectorsConfig
 from saccade.nn.pooling import PoolingKind, make_pooling
 from saccade.nn.watch import Watch
 from saccade.types import Batch, Layout, Tokens
@@ -67,6 +68,8 @@ class HierarchicalConfig(Section):
     """Of the hidden layer."""
     dropout: float = Field(0.0, ge=0.0, lt=1.0)
     """Dropout on the vectors of sentences and of the document, and on the hidden layer."""
+    vectors: VectorsConfig | None = None
+    """Pretrained word vectors that the token vectors begin with; for text of kind word."""
 
     @model_validator(mode="after")
     def _has_what_it_sets(self) -> "HierarchicalConfig":
