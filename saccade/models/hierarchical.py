@@ -21,7 +21,6 @@ from saccade.models.classifier import (
     nothing_read,
     probabilities,
 )
-from saccade.models.encoders import RecurrentEncoderConfig
 from saccade.models.label_head import HeadActivation, LabelHead
 from saccade.models.over_vectors import RecurrentOverVectors, TransformerOverVectors, VectorEncoderConfig
 from saccade.models.trainable import Trainable
@@ -29,6 +28,9 @@ from saccade.models.vectors import VectorsConfig
 from saccade.nn.pooling import PoolingKind, make_pooling
 from saccade.nn.watch import Watch
 from saccade.types import Batch, Layout, Tokens
+
+_OF_TOKENS = {"embedding": None, "embedding_dropout": 0.0, "segments": 0}
+"""Settings of encoders that concern token vectors alone → what they are where they are not set."""
 
 
 class SentencesConfig(Section):
@@ -44,13 +46,12 @@ class SentencesConfig(Section):
     @model_validator(mode="after")
     def _pools(self) -> "SentencesConfig":
         check_pooling(self.encoder, self.pooling, self.attention_width)
-        if isinstance(self.encoder, RecurrentEncoderConfig):
-            for name, unset in (("embedding", None), ("embedding_dropout", 0.0)):
-                value = getattr(self.encoder, name)
-                if value != unset:
-                    raise ValueError(
-                        f"the sentences' encoder has {name}: {value}, but reads vectors of sentences: leave it out"
-                    )
+        for name, unset in _OF_TOKENS.items():
+            value = getattr(self.encoder, name, unset)
+            if value != unset:
+                raise ValueError(
+                    f"the sentences' encoder has {name}: {value}, but reads vectors of sentences: leave it out"
+                )
         return self
 
 

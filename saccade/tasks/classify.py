@@ -83,6 +83,11 @@ class ClassifyRecipe(Recipe):
         return self
 
     @model_validator(mode="after")
+    def _words_have_vectors(self) -> "ClassifyRecipe":
+        check_vectors(self.model.vectors, self.text.kind)
+        return self
+
+    @model_validator(mode="after")
     def _as_many_texts_as_are_compared(self) -> "ClassifyRecipe":
         if self.model.reads == "apart" and texts_of(self.data) == 1:
             raise ValueError(
@@ -256,7 +261,8 @@ class ClassifyTask:
                 yield from reading.parts(each.texts)[0]
 
         every = lines()
-        text = train_tokenizers(recipe.text, every, (), recipe.seed)
+        # Where the run begins with another's encoder, the tokenizer is that one's.
+        text = None if recipe.init_from is not None else train_tokenizers(recipe.text, every, (), recipe.seed)
         deque(every, maxlen=0)  # bytes are learnt from nothing: the labels are
         if len(seen) < 2:
             raise UsageError(
@@ -264,7 +270,8 @@ class ClassifyTask:
                 f"{' '.join(counts.sentences('text'))}"
             )
         try:
-            text.save(folder)
+            if text is not None:
+                text.save(folder)
         except OSError as error:
             raise SaccadeError(f"{folder}: the tokenizer cannot be written: {error.strerror or error}.") from None
         write_file(folder / LABELS, Labels.of(seen).to_json())
@@ -323,7 +330,7 @@ class ClassifyReady:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        told = (f"{split}: {told}" for split, store in self.stores.items() for told in store.remarks)
+        told = (f"{split}: {each}" for split, store in self.stores.items() for each in store.remarks)
         return (*told, *told_of_vectors(self.vectors))
 
     @property
