@@ -243,8 +243,9 @@ def test_the_test_text_is_evaluated(run: Path, tmp_path: Path) -> None:
     assert "perplexity per word" in said("evaluate", run, "--split", "valid", "-f", "markdown")
     assert said("evaluate", run, "-f", "tsv").splitlines()[0].startswith("metric\tvalue")
     assert "which has no use for it" in refused("evaluate", run, "--beam", "2")
-    bad = saccade_command("evaluate", run, "--fail-under", "perplexity=1e9")
-    assert bad.exit_code == 3
+    for name in found["scores"]:
+        assert "less is better; say --fail-over" in refused("evaluate", run, "--fail-under", f"{name}=1e9")
+    assert saccade_command("evaluate", run, "--fail-over", "perplexity=1").exit_code == 3
 
 
 def test_files_are_evaluated_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
