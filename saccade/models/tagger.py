@@ -161,6 +161,11 @@ class Tagger(Trainable):
         scores_NK: Tensor = self.output(features_ND)
         return scores_NK
 
+    @property
+    def captured(self) -> bool:  # type: ignore[override]
+        """How long sentences are in pieces is known on the device alone: a graph would pad them all to the most."""
+        return not self.in_pieces
+
     def _of_pieces(self, words: Tokens, watch: Watch | None) -> Tensor:
         """The pieces of each sentence in a row are read; what stands for a word is taken from its own."""
         inside = _inside(words).packed()
@@ -242,8 +247,7 @@ def _inside(words: Tokens) -> Tokens:
 def _in_a_row(words: Layout, pieces: Layout) -> Layout:
     """The layout of sentences of pieces, given that of sentences of words and that of words of pieces; all packed.
 
-    The longest sentence's length has to be known on the host. While a CUDA graph is captured it must not be read back,
-    and would be another in the next batch anyway: there it is what sentences of that size can have at most.
+    The longest sentence's length has to be known on the host, which waits for it.
     """
     assert words.offsets_B is not None
     assert pieces.offsets_B is not None
@@ -251,10 +255,7 @@ def _in_a_row(words: Layout, pieces: Layout) -> Layout:
     before_N = torch.cat([end_N.new_zeros(1), end_N])  # pieces before each word, and in all
     offsets_B = before_N[words.offsets_B]
     lengths_B = before_N[words.offsets_B + words.lengths_B] - offsets_B
-    if pieces.lengths_B.is_cuda and torch.cuda.is_current_stream_capturing():
-        longest = words.longest * pieces.longest
-    else:
-        longest = int(lengths_B.max())
+    longest = int(lengths_B.max())
     count = _count(pieces)
     row_M = torch.arange(len(lengths_B), device=lengths_B.device).repeat_interleave(lengths_B, output_size=count)
     slots_M = row_M * longest + torch.arange(count, device=lengths_B.device) - offsets_B[row_M]

@@ -15,6 +15,8 @@ class Trainable(nn.Module):
     """Whether something is carried from a batch to the next: the rows of a batch must then not be worked off apart."""
     fills = False
     """Whether sentences of PAD may fill a batch up to a size (data/sizes.py): no number of the others may change."""
+    captured = True
+    """Whether what a batch launches on a GPU is the same for all batches of its size, dropout's draws included."""
     reads_parse = False
     """Whether a source has to come with its dependency trees."""
 

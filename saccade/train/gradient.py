@@ -65,8 +65,9 @@ class Gradient:
         if self.device.type == "cuda" and not self.model.mixes_sentences:
             trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
             tight = self.model.computes_padding
+            captures = self.captures and self.model.captured
             self._graphs = Graphs(
-                self._forward, trained, self.device, tight=tight, fills=self.model.fills, captures=self.captures
+                self._forward, trained, self.device, tight=tight, fills=self.model.fills, captures=captures
             )
 
     def clear(self) -> None:
