@@ -20,8 +20,8 @@ bag, mean:
   {kind: sequence, encoder: {kind: bag, width: 6, dropout: 0.1, embedding_dropout: 0.1}, pooling: mean}
 bag, max, deep averaging:
   {kind: sequence, encoder: {kind: bag, width: 6}, pooling: max, hidden: 5, activation: relu, dropout: 0.2}
-bag, attention:
-  {kind: sequence, encoder: {kind: bag, width: 5}, pooling: attention, attention_width: 3}
+bag, attention, given vectors:
+  {kind: sequence, encoder: {kind: bag, width: 5}, pooling: attention, attention_width: 3, vectors: {path: x}}
 elman, last, one way:
   {kind: sequence, encoder: {kind: elman, width: 5, bidirectional: false}, pooling: last}
 lstm, last, both ends:
@@ -85,6 +85,7 @@ HAN, averages (HN-AVE):
   kind: hierarchical
   words: {encoder: {kind: gru, width: 6}, pooling: mean}
   sentences: {encoder: {kind: gru, width: 6}, pooling: mean}
+  vectors: {path: vectors.txt}
 HAN, maxima (HN-MAX):
   kind: hierarchical
   words: {encoder: {kind: lstm, width: 6, dropout: 0.1}, pooling: max}
@@ -97,6 +98,7 @@ HAN, last states, back to front:
   sentences: {encoder: {kind: elman, width: 4, reverse: true}, pooling: last}
 HAN, bags below, Transformer above:
   kind: hierarchical
+  vectors: {path: x}
   words: {encoder: {kind: bag, width: 5}, pooling: attention}
   sentences: {encoder: {kind: transformer, layers: 1, width: 6, heads: 2}, pooling: attention}
   dropout: 0.2

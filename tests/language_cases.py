@@ -17,9 +17,10 @@ LENGTHS = (5, 7, 1, 3)
 RECIPES = """
 window, the paper's:
   decoder: {kind: window, order: 4, width: 7, embedding: 5, direct: true}
-window, no direct connections, tied:
+window, no direct connections, tied, pretrained vectors:
   decoder: {kind: window, order: 3, width: 6}
   tie: output
+  vectors: {path: vectors.txt}
 window of one token:
   decoder: {kind: window, order: 2, width: 6, embedding: 4, dropout: 0.2}
 elman, Mikolov's:

@@ -19,9 +19,10 @@ transformer, BERT's, pairs:
     {kind: transformer, layers: 2, width: 6, heads: 3, norm: post, activation: gelu, positions: learned, places: 9,
      segments: 2, scale_embedding: false, norm_embedding: true}
   next_sentence: true
-transformer, plain head:
+transformer, plain head, pretrained vectors:
   encoder: {kind: transformer, layers: 1, width: 6, heads: 2}
   head: {kind: plain}
+  vectors: {path: vectors.txt}
 transformer, sinusoidal, three segments, pairs:
   encoder: {kind: transformer, layers: 1, width: 6, heads: 2, segments: 3}
   head: {kind: dense, activation: relu}

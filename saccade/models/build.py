@@ -75,7 +75,9 @@ def build_writer(config: WriterConfig, vocabulary: int) -> Writer:
 
 
 def build_language_model(config: LanguageModelConfig, vocabulary: int) -> LanguageModel:
-    return LanguageModel(build_writer(config.decoder, vocabulary), config.tie)
+    decoder = build_writer(config.decoder, vocabulary)
+    freeze_vectors(decoder.embed, config.vectors)
+    return LanguageModel(decoder, config.tie)
 
 
 def build_characters(config: TaggerConfig, vocabulary: int) -> CharacterCnn | CharacterLstm | None:
@@ -114,7 +116,9 @@ def freeze_vectors(embed: TokenEmbedding, vectors: VectorsConfig | None) -> None
 
 def build_masked(config: MaskedConfig, vocabulary: int, most: float = 1.0) -> MaskedModel:
     """`most`: the share of a batch's places that may be blanks, beside one of each row."""
-    return MaskedModel(config, build_encoder(config.encoder, vocabulary), vocabulary, most)
+    encoder = build_encoder(config.encoder, vocabulary)
+    freeze_vectors(encoder.embed, config.vectors)
+    return MaskedModel(config, encoder, vocabulary, most)
 
 
 def build_reader(config: ReaderConfig, vocabulary: int) -> Reader:
@@ -140,9 +144,12 @@ def build_classifier(
 ) -> Classifier | HierarchicalClassifier:
     match config:
         case ClassifierConfig():
-            return Classifier(config, build_reader(config.encoder, vocabulary), labels)
+            encoder = build_reader(config.encoder, vocabulary)
+            freeze_vectors(encoder.embed, config.vectors)
+            return Classifier(config, encoder, labels)
         case HierarchicalConfig():
             words = build_reader(config.words.encoder, vocabulary)
+            freeze_vectors(words.embed, config.vectors)
             sentences = build_over_vectors(config.sentences.encoder, config.words.encoder.width)
             return HierarchicalClassifier(config, words, sentences, labels)
 

@@ -20,6 +20,7 @@ from saccade.models.label_head import HeadActivation, LabelHead
 from saccade.models.trainable import Trainable
 from saccade.models.transformer_config import TransformerConfig
 from saccade.models.transformer_encoder import TransformerEncoder
+from saccade.models.vectors import VectorsConfig
 from saccade.nn import masks
 from saccade.nn.pooling import PoolingKind, make_pooling
 from saccade.nn.watch import Watch
@@ -85,6 +86,8 @@ class ClassifierConfig(Pooled):
     """Of the hidden layer; with `pooling: first` and tanh it is BERT's pooler."""
     dropout: float = Field(0.0, ge=0.0, lt=1.0)
     """Dropout on what was pooled and on the hidden layer."""
+    vectors: VectorsConfig | None = None
+    """Pretrained word vectors that the token vectors begin with; for text of kind word."""
 
     @model_validator(mode="after")
     def _has_what_it_sets(self) -> "ClassifierConfig":

@@ -21,13 +21,16 @@ from saccade.models.classifier import (
     nothing_read,
     probabilities,
 )
-from saccade.models.encoders import RecurrentEncoderConfig
 from saccade.models.label_head import HeadActivation, LabelHead
 from saccade.models.over_vectors import RecurrentOverVectors, TransformerOverVectors, VectorEncoderConfig
 from saccade.models.trainable import Trainable
+from saccade.models.vectors import VectorsConfig
 from saccade.nn.pooling import PoolingKind, make_pooling
 from saccade.nn.watch import Watch
 from saccade.types import Batch, Layout, Tokens
+
+_OF_TOKENS = {"embedding": None, "embedding_dropout": 0.0, "segments": 0}
+"""Settings of encoders that concern token vectors alone → what they are where they are not set."""
 
 
 class SentencesConfig(Section):
@@ -43,13 +46,12 @@ class SentencesConfig(Section):
     @model_validator(mode="after")
     def _pools(self) -> "SentencesConfig":
         check_pooling(self.encoder, self.pooling, self.attention_width)
-        if isinstance(self.encoder, RecurrentEncoderConfig):
-            for name, unset in (("embedding", None), ("embedding_dropout", 0.0)):
-                value = getattr(self.encoder, name)
-                if value != unset:
-                    raise ValueError(
-                        f"the sentences' encoder has {name}: {value}, but reads vectors of sentences: leave it out"
-                    )
+        for name, unset in _OF_TOKENS.items():
+            value = getattr(self.encoder, name, unset)
+            if value != unset:
+                raise ValueError(
+                    f"the sentences' encoder has {name}: {value}, but reads vectors of sentences: leave it out"
+                )
         return self
 
 
@@ -66,6 +68,8 @@ class HierarchicalConfig(Section):
     """Of the hidden layer."""
     dropout: float = Field(0.0, ge=0.0, lt=1.0)
     """Dropout on the vectors of sentences and of the document, and on the hidden layer."""
+    vectors: VectorsConfig | None = None
+    """Pretrained word vectors that the token vectors begin with; for text of kind word."""
 
     @model_validator(mode="after")
     def _has_what_it_sets(self) -> "HierarchicalConfig":

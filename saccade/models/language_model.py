@@ -18,6 +18,7 @@ from saccade.models.reading import Carried
 from saccade.models.recurrent_writer import RecurrentWriter, RecurrentWriterConfig
 from saccade.models.trainable import Trainable
 from saccade.models.transformer_config import TransformerConfig
+from saccade.models.vectors import VectorsConfig, check_free
 from saccade.models.window_decoder import WindowConfig, WindowDecoder
 from saccade.nn.masks import valid_BT
 from saccade.nn.watch import Watch
@@ -32,10 +33,13 @@ class LanguageModelConfig(Section):
     """How text is read and written."""
     tie: Literal["none", "output"] = "none"
     """Share weights: output = the token vectors also score the output (Press & Wolf 2017, Inan et al. 2017)."""
+    vectors: VectorsConfig | None = None
+    """Pretrained word vectors that the token vectors begin with; for text of kind word."""
 
     @model_validator(mode="after")
     def _makes_sense(self) -> "LanguageModelConfig":
         self.decoder.check_causal()
+        check_free(self.vectors, tied=self.tie == "output")
         into, out = self.decoder.embedding_width, self.decoder.output_width(0)
         if self.tie == "output" and into != out:
             raise ValueError(

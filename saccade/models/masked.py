@@ -19,6 +19,7 @@ from saccade.loss import Loss
 from saccade.models.encoders import EncoderConfig, RecurrentEncoder, RecurrentEncoderConfig
 from saccade.models.trainable import Trainable
 from saccade.models.transformer_encoder import TransformerEncoder
+from saccade.models.vectors import VectorsConfig, check_free
 from saccade.nn import masks
 from saccade.nn.dropout import Dropout
 from saccade.nn.kernels import Activation, activate, product
@@ -56,9 +57,12 @@ class MaskedConfig(Section):
     """Share weights: output = the token vectors also score the output, as in BERT."""
     next_sentence: bool = False
     """Also tell whether the second of two sentences follows the first (BERT's second task)."""
+    vectors: VectorsConfig | None = None
+    """Pretrained word vectors that the token vectors begin with; for text of kind word."""
 
     @model_validator(mode="after")
     def _makes_sense(self) -> "MaskedConfig":
+        check_free(self.vectors, tied=self.tie == "output")
         if isinstance(self.encoder, RecurrentEncoderConfig) and not self.encoder.bidirectional:
             raise ValueError(
                 "encoder.bidirectional is false: a blank is filled from both sides, but what follows it would not be "

@@ -17,7 +17,7 @@ from saccade.models.trainable import Trainable
 from saccade.models.transformer_config import TransformerConfig
 from saccade.models.transformer_decoder import TransformerDecoder
 from saccade.models.transformer_encoder import TransformerEncoder
-from saccade.models.vectors import VectorsConfig
+from saccade.models.vectors import VectorsConfig, check_free
 from saccade.nn.watch import Watch
 from saccade.types import Batch, Encoded, State, Tokens
 
@@ -38,8 +38,7 @@ class TranslatorConfig(Section):
     def _makes_sense(self) -> "TranslatorConfig":
         self.decoder.check_with(self.encoder)
         self._tying_fits()
-        if self.tie == "all" and self.vectors is not None and self.vectors.freeze:
-            raise ValueError("vectors.freeze holds the source's token vectors, but tie is all: the output learns them")
+        check_free(self.vectors, tied=self.tie == "all")
         return self
 
     @property

@@ -14,3 +14,9 @@ class VectorsConfig(Section):
     """Whether the token vectors stay as they are, all of them, instead of being trained on."""
     more_words: int = Field(0, ge=0)
     """Tagging: so many words of the file, from its beginning, get an id though the training text lacks them."""
+
+
+def check_free(vectors: VectorsConfig | None, *, tied: bool) -> None:
+    """Refuse frozen vectors that would have to learn as an output."""
+    if tied and vectors is not None and vectors.freeze:
+        raise ValueError("vectors.freeze holds the token vectors, but they are tied to the output, which has to learn")

@@ -15,6 +15,7 @@ from saccade.checkpoint import Loaded
 from saccade.classify import LABELS, engine_of, read_labels, reading_of
 from saccade.config import plain
 from saccade.data.batching import Cursor, Plan
+from saccade.data.columns import Columns
 from saccade.data.counts import Counts
 from saccade.data.labelled import LabelledData, labelled
 from saccade.data.labelled_splits import (
@@ -40,6 +41,8 @@ from saccade.models.classifier import Classifier, ClassifierConfig
 from saccade.models.hierarchical import HierarchicalClassifier, HierarchicalConfig
 from saccade.models.trainable import Trainable
 from saccade.tasks.base import Recipe, Scores, Table, preset_gives
+from saccade.tasks.vectors import begin_with, check_vectors, open_run_vectors, write_run_vectors
+from saccade.tasks.vectors import told as told_of_vectors
 from saccade.text import BpeText, ByteText, CharText, TextConfig, TextPair, Tokenizer, train_tokenizers
 from saccade.text.pair import SOURCE_FILE
 from saccade.train.numerics import autocast
@@ -72,10 +75,16 @@ class ClassifyRecipe(Recipe):
 
     @model_validator(mode="after")
     def _one_side(self) -> "ClassifyRecipe":
+        check_vectors(self.model.vectors, self.text.kind)
         if not self.text.shared:
             raise ValueError("text.shared is false, but there is one vocabulary alone: leave it out")
         if isinstance(self.text, BpeText) and self.text.dropout:
             raise ValueError(f"text.dropout is {self.text.dropout}, which is for translate: leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _words_have_vectors(self) -> "ClassifyRecipe":
+        check_vectors(self.model.vectors, self.text.kind)
         return self
 
     @model_validator(mode="after")
@@ -252,7 +261,8 @@ class ClassifyTask:
                 yield from reading.parts(each.texts)[0]
 
         every = lines()
-        text = train_tokenizers(recipe.text, every, (), recipe.seed)
+        # Where the run begins with another's encoder, the tokenizer is that one's.
+        text = None if recipe.init_from is not None else train_tokenizers(recipe.text, every, (), recipe.seed)
         deque(every, maxlen=0)  # bytes are learnt from nothing: the labels are
         if len(seen) < 2:
             raise UsageError(
@@ -260,7 +270,8 @@ class ClassifyTask:
                 f"{' '.join(counts.sentences('text'))}"
             )
         try:
-            text.save(folder)
+            if text is not None:
+                text.save(folder)
         except OSError as error:
             raise SaccadeError(f"{folder}: the tokenizer cannot be written: {error.strerror or error}.") from None
         write_file(folder / LABELS, Labels.of(seen).to_json())
@@ -279,10 +290,12 @@ class ClassifyTask:
                 counts=counts,
                 keep_text=split == "valid",
             )
+        write_run_vectors(self.recipe.model.vectors, tokenizer.model.pieces(), folder, self.base)
 
     def open(self, folder: Path) -> "ClassifyReady":
         stores: dict[str, LabelledStore] = {split: LabelledStore.open(folder / "data" / split) for split in _SPLITS}
-        return ClassifyReady(self.recipe, TextPair.load(folder).source, read_labels(folder), stores)
+        vectors = open_run_vectors(self.recipe.model.vectors, folder)
+        return ClassifyReady(self.recipe, TextPair.load(folder).source, read_labels(folder), stores, vectors)
 
 
 @dataclass(frozen=True)
@@ -291,6 +304,7 @@ class ClassifyReady:
     text: Tokenizer
     labels: Labels
     stores: Mapping[str, LabelledStore]
+    vectors: Columns | None = None
 
     @property
     def model_settings(self) -> dict[str, Any]:
@@ -316,7 +330,8 @@ class ClassifyReady:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        return tuple(f"{split}: {told}" for split, store in self.stores.items() for told in store.remarks)
+        told = (f"{split}: {each}" for split, store in self.stores.items() for each in store.remarks)
+        return (*told, *told_of_vectors(self.vectors))
 
     @property
     def width(self) -> int:
@@ -324,7 +339,10 @@ class ClassifyReady:
         return model.words.encoder.width if isinstance(model, HierarchicalConfig) else model.encoder.width
 
     def build(self) -> Classifier | HierarchicalClassifier:
-        return build_classifier(self.recipe.model, self.text.size, len(self.labels))
+        model = build_classifier(self.recipe.model, self.text.size, len(self.labels))
+        reader = model.words if isinstance(model, HierarchicalClassifier) else model.encoder
+        begin_with(self.vectors, reader.embed.table, reader.embed.scale)
+        return model
 
     @cached_property
     def _plan(self) -> Plan:

@@ -17,6 +17,7 @@ from saccade.checkpoint import CONFIG, Loaded
 from saccade.config import plain
 from saccade.data.batching import Cursor
 from saccade.data.chorales import ChoralesData, frames_of
+from saccade.data.columns import Columns
 from saccade.data.files import Counts
 from saccade.data.plain_text import Stretch, TextData, file_lines, measured, stretches
 from saccade.data.splits import Split
@@ -33,6 +34,8 @@ from saccade.models.build import build_language_model
 from saccade.models.language_model import LanguageModel, LanguageModelConfig
 from saccade.models.trainable import Trainable
 from saccade.tasks.base import Recipe, preset_gives
+from saccade.tasks.vectors import begin_with, check_vectors, open_run_vectors, write_run_vectors
+from saccade.tasks.vectors import told as told_of_vectors
 from saccade.text import BpeText, ByteText, CharText, TextConfig, TextPair, Tokenizer, WordText, train_tokenizers
 from saccade.text.pair import SOURCE_FILE
 from saccade.train.validation import mean_loss, stream_loss
@@ -85,6 +88,7 @@ class LanguageModelRecipe(Recipe):
                 "read.kind is streams, but model.decoder.kind is transformer, which carries no state on from one "
                 "stretch of text to the next: use windows"
             )
+        check_vectors(self.model.vectors, self.text.kind)
         if not self.text.shared:
             raise ValueError("text.shared is false, but a language model's text has one side: leave it out")
         if isinstance(self.text, BpeText) and self.text.dropout:
@@ -231,10 +235,12 @@ class LanguageModelTask:
                 unit="lines" if unit == "files" else unit,  # a file is read line by line
                 frames=frames_of if isinstance(data, ChoralesData) else None,
             )
+        write_run_vectors(self.recipe.model.vectors, tokenizer.model.pieces(), folder, self.base)
 
     def open(self, folder: Path) -> "LanguageModelReady":
         stores: dict[str, TextStore] = {split: TextStore.open(folder / "data" / split) for split in _SPLITS}
-        return LanguageModelReady(self.recipe, TextPair.load(folder).source, stores)
+        vectors = open_run_vectors(self.recipe.model.vectors, folder)
+        return LanguageModelReady(self.recipe, TextPair.load(folder).source, stores, vectors)
 
 
 @dataclass(frozen=True)
@@ -242,6 +248,7 @@ class LanguageModelReady:
     recipe: LanguageModelRecipe
     tokenizer: Tokenizer
     stores: Mapping[str, TextStore]
+    vectors: Columns | None = None
 
     @property
     def model_settings(self) -> dict[str, Any]:
@@ -267,9 +274,8 @@ class LanguageModelReady:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        return tuple(
-            f"{name}: {told}" for name, store in self.stores.items() for told in store.counts.sentences("line")
-        )
+        told = (f"{name}: {told}" for name, store in self.stores.items() for told in store.counts.sentences("line"))
+        return (*told, *told_of_vectors(self.vectors))
 
     @property
     def width(self) -> int:
@@ -278,6 +284,7 @@ class LanguageModelReady:
     def build(self) -> LanguageModel:
         _ = self._cut  # a text too short for it is told before the run begins
         model = build_language_model(self.recipe.model, self.tokenizer.size)
+        begin_with(self.vectors, model.decoder.embed.table, model.decoder.embed.scale)
         if isinstance(self.recipe.read, StreamsConfig):
             model.stream(self.recipe.read.streams)
         return model

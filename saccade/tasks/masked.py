@@ -44,6 +44,8 @@ from saccade.models.build import build_masked
 from saccade.models.masked import Judged, MaskedConfig, MaskedModel
 from saccade.models.trainable import Trainable
 from saccade.tasks.base import Recipe, preset_gives
+from saccade.tasks.vectors import begin_with, check_vectors, open_run_vectors, write_run_vectors
+from saccade.tasks.vectors import told as told_of_vectors
 from saccade.text import BpeText, ByteText, CharText, TextConfig, TextPair, Tokenizer, train_tokenizers
 from saccade.text.pair import SOURCE_FILE
 from saccade.train.numerics import autocast
@@ -90,6 +92,7 @@ class MaskedRecipe(Recipe):
                 f"model.next_sentence is true, but data.kind is {self.data.kind}, whose sentences follow nothing: use "
                 "text of your own, with empty lines between documents"
             )
+        check_vectors(self.model.vectors, self.text.kind)
         if self.train.metric == "next_sentence_accuracy" and not self.model.next_sentence:
             raise ValueError("train.metric is next_sentence_accuracy, but model.next_sentence is false")
         return self
@@ -235,10 +238,12 @@ class MaskedTask:
                 joined=is_joined(self.recipe.data),
                 counts=counts,
             )
+        write_run_vectors(self.recipe.model.vectors, tokenizer.model.pieces(), folder, self.base)
 
     def open(self, folder: Path) -> "MaskedReady":
         stores: dict[str, Columns] = {split: Columns.open(folder / "data" / split) for split in _SPLITS}
-        ready = MaskedReady(self.recipe, TextPair.load(folder).source, stores)
+        vectors = open_run_vectors(self.recipe.model.vectors, folder)
+        ready = MaskedReady(self.recipe, TextPair.load(folder).source, stores, vectors)
         for blanks in (ready.train, ready.valid):  # where no pairs can be made of a text, that is told at once
             len(blanks)
         return ready
@@ -299,6 +304,7 @@ class MaskedReady:
     recipe: MaskedRecipe
     tokenizer: Tokenizer
     stores: Mapping[str, Columns]
+    vectors: Columns | None = None
 
     @property
     def model_settings(self) -> dict[str, Any]:
@@ -322,7 +328,8 @@ class MaskedReady:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        return tuple(f"{split}: {told}" for split, store in self.stores.items() for told in self._told(store))
+        told = (f"{split}: {told}" for split, store in self.stores.items() for told in self._told(store))
+        return (*told, *told_of_vectors(self.vectors))
 
     def _told(self, store: Columns) -> list[str]:
         facts = store.facts
@@ -349,7 +356,9 @@ class MaskedReady:
         return self.train.plan(train.planned_tokens, self.recipe.seed, train.batch_sentences)
 
     def build(self) -> MaskedModel:
-        return build_masked(self.recipe.model, self.tokenizer.size, self.train.masker.most)
+        model = build_masked(self.recipe.model, self.tokenizer.size, self.train.masker.most)
+        begin_with(self.vectors, model.encoder.embed.table, model.encoder.embed.scale)
+        return model
 
     def batches(self, cursor: Cursor) -> Generator[tuple[Cursor, Batch], None, None]:
         return self.train.batches(self._plan, cursor, self.recipe.train.workers)

@@ -14,6 +14,7 @@ from saccade.api import Model
 from saccade.checkpoint import load as load_run
 from saccade.data.labelled_store import LabelledStore
 from saccade.errors import SaccadeError, UsageError
+from saccade.models.encoders import RecurrentEncoder
 from saccade.recipe import Recipe
 from saccade.tasks.base import Scores
 from saccade.train.events import Finished, Prepared
@@ -208,6 +209,30 @@ def test_what_is_checked(tmp_path: Path) -> None:
         recipe(folder, "gru").checked(tmp_path)
 
 
+# ---- pretrained vectors
+
+
+@pytest.mark.parametrize("name", ["gru", "han"])
+def test_words_begin_with_their_vectors(name: str, corpus: Path, tmp_path: Path) -> None:
+    """Frozen ones stay, others learn; the run tells of them and goes on without the file."""
+    (tmp_path / "vectors.txt").write_text("plot 1 2 3 4 5 6 7 8\ngood 8 7 6 5 4 3 2 1\nnowhere 0 0 0 0 0 0 0 0\n")
+    for freeze in (True, False):
+        out = tmp_path / f"run-{freeze}"
+        settings = (f"model.vectors={{path: vectors.txt, freeze: {freeze}}}", "train.updates=3")
+        saccade.train(made(corpus, name, False, *settings), out, device="cpu", base=tmp_path)
+        engine = saccade.load(out, "cpu").classifier
+        reader = engine.model.words if name == "han" else engine.model.encoder
+        assert isinstance(reader, RecurrentEncoder)
+        row = reader.embed.table.weight[engine.text.encode(" plot")[0]]
+        assert (row.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]) == freeze
+        assert row.tolist() == pytest.approx([1, 2, 3, 4, 5, 6, 7, 8], abs=0.2)
+        assert "vectors.txt: vectors for 2" in (out / "README.md").read_text()
+    (tmp_path / "vectors.txt").unlink()
+    longer = made(corpus, name, False, settings[0], "train.updates=4")
+    assert saccade.train(longer, out, resume=True, device="cpu", base=tmp_path).finished.update == 4
+    assert saccade.verify(out).ok
+
+
 # ---- what makes no sense
 
 
@@ -226,12 +251,13 @@ def test_what_is_checked(tmp_path: Path) -> None:
             "train.metric=bleu",
             "train.metric is 'bleu'; for the task classify it must be one of loss, accuracy, macro_f1",
         ),
+        ("text={kind: char}\0model.vectors={path: x}", "model.vectors has vectors of words, but text.kind is char"),
         ("data.train.second=2", "`train` has 2 texts a row and `valid` 1"),
     ],
 )
 def test_settings_that_make_no_sense(corpus: Path, setting: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        made(corpus, "gru", False, setting)
+        made(corpus, "gru", False, *setting.split("\0"))
 
 
 @pytest.mark.parametrize(
@@ -241,7 +267,10 @@ def test_settings_that_make_no_sense(corpus: Path, setting: str, told: str) -> N
         ("model.sentences.encoder.embedding_dropout=0.5", "the sentences' encoder has embedding_dropout: 0.5"),
         ("model.sentences={encoder: {kind: gru}, pooling: first}", "pooling is first and the encoder gru"),
         ("model.sentences.pooling=mean", "attention_width is 4, which is a setting of pooling: attention"),
-        ("model.words.encoder.embedding=bag", "embedding"),
+        (
+            "model.sentences={encoder: {kind: transformer, segments: 2}}",
+            "the sentences' encoder has segments: 2, but reads vectors of sentences",
+        ),
         ("model.sentences.encoder={kind: bag}", "bag"),
     ],
 )

@@ -1,11 +1,16 @@
-"""Pretrained word vectors in other tasks than tagging, whose own are in test_tagging.py."""
+"""Pretrained word vectors in every task of words but tagging, whose own are in test_tagging.py."""
 
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 import saccade
+from saccade import checkpoint, config
 from saccade.errors import UsageError
+from saccade.recipe import parse_recipe
+from saccade.text import TextPair
 from tests.support.tiny import recipe, write_corpus
 
 VECTORS = "a 1 2 3 4 5 6 7 8\nelsewhere 8 7 6 5 4 3 2 1\n"
@@ -52,6 +57,40 @@ def test_a_transformers_vectors_are_read_as_they_are(corpus: Path, tmp_path: Pat
     assert [8**0.5 * x for x in row(tmp_path / "run", " a")] == pytest.approx([1, 2, 3, 4, 5, 6, 7, 8], rel=1e-5)
 
 
+OTHERS = {
+    "language-model": "{decoder: {kind: lstm, width: 8}}",
+    "masked-language-model": "{encoder: {kind: lstm, width: 8}, tie: none}",
+    "classify": "{kind: sequence, encoder: {kind: bag, width: 8}, pooling: mean}",
+    "classify, hierarchical": (
+        "{kind: hierarchical, words: {encoder: {kind: gru, width: 8}}, sentences: {encoder: {kind: gru, width: 8}}}"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_tasks_begin_with_them(name: str, corpus: Path, tmp_path: Path) -> None:
+    """Frozen; of words that the file has, with and without a space before them."""
+    task = name.partition(",")[0]
+    lines = (corpus / "train.src").read_text().splitlines()
+    (corpus / "labelled.tsv").write_text("".join(f"{'xy'[i % 2]}\t{line}\n" for i, line in enumerate(lines)))
+    data = "{kind: text, train: train.src, valid: valid.src}"
+    if task == "classify":
+        data = "{kind: files, train: {tsv: labelled.tsv}, valid: {tsv: labelled.tsv}}"
+    vectors = "vectors: {path: vectors.txt, freeze: true}"
+    train = "{updates: 2, batch_tokens: 128, validate_every: 2, workers: 0}"
+    model_tree = f"{OTHERS[name][:-1]}, {vectors}}}"
+    text = f"{{task: {task}, data: {data}, text: {{kind: word}}, model: {model_tree}, train: {train}}}"
+    tree = config.parse_yaml(text, name)
+    run = saccade.train(parse_recipe(tree), tmp_path / "run", device="cpu", base=corpus).path
+    model = checkpoint.load(run, torch.device("cpu")).model
+    (table,) = (
+        part.weight for part in model.modules() if isinstance(part, nn.Embedding) and not part.weight.requires_grad
+    )
+    tokenizer = TextPair.load(run).source
+    assert table[tokenizer.encode(" a")[0]].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert "vectors for " in (run / "README.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -59,7 +98,7 @@ def test_a_transformers_vectors_are_read_as_they_are(corpus: Path, tmp_path: Pat
         (("text={kind: word}", "model.vectors.more_words=3"), "only tagging with text.kind words gives ids"),
         (
             ("text={kind: word}", "model.vectors.freeze=true", "model.tie=all", "model.decoder.attention={}"),
-            "vectors.freeze holds the source's token vectors, but tie is all",
+            "vectors.freeze holds the token vectors, but they are tied to the output",
         ),
     ],
 )

@@ -48,8 +48,7 @@ def write_nonce(folder: Path) -> None:
     (folder / "train.txt").write_text("".join(f"{line}\n" for line in draw.sample(lines * 3, len(lines) * 3)))
     (folder / "valid.txt").write_text("".join(f"{line}\n" for line in lines[::7]))
     for split, some in (("train", every[:12]), ("valid", every[12:])):
-        (folder / f"{split}.src").write_text("".join(f"the {word}\n" for word in some))
-        (folder / f"{split}.tgt").write_text("".join(f"{kinds[word]}\n" for word in some))
+        (folder / f"{split}.tsv").write_text("".join(f"{kinds[word]}\tthe {word}\n" for word in some))
 
 
 TRAIN: dict[str, Any] = {
@@ -59,15 +58,13 @@ TRAIN: dict[str, Any] = {
 
 def labelled(folder: Path, name: str, **more: Any) -> float:
     """The share of unlabelled words that are called what they are."""
-    files = {s: {"source": str(folder / f"{s}.src"), "target": str(folder / f"{s}.tgt")} for s in ("train", "valid")}
     tree = {
-        "task": "translate",
-        "data": {"kind": "files", **files},
-        "text": {"kind": "word", "size": 200, "shared": False},
-        "model": {"decoder": {"kind": "lstm", "width": 32, "attention": {"score": "general"}, "bridge": "mean"}},
-        "train": TRAIN | {"updates": 60, "validate_every": 60, "metric": "exact_match"},
+        "task": "classify",
+        "data": {"kind": "files", **{split: {"tsv": str(folder / f"{split}.tsv")} for split in ("train", "valid")}},
+        "model": {"kind": "sequence", "pooling": "mean"},
+        "train": TRAIN | {"updates": 60, "validate_every": 60, "metric": "accuracy"},
     } | more
-    return saccade.train(parse_recipe(tree), folder / name, device="cpu").best["exact_match"]
+    return saccade.train(parse_recipe(tree), folder / name, device="cpu").best["accuracy"]
 
 
 def test_few_labels_are_enough_for_an_encoder_that_has_read(tmp_path: Path) -> None:
@@ -86,8 +83,8 @@ def test_few_labels_are_enough_for_an_encoder_that_has_read(tmp_path: Path) -> N
     saccade.train(parse_recipe(tree), folder / "read", device="cpu")
     tuned = labelled(folder, "tuned", init_from=str(folder / "read"))
     frozen = labelled(folder, "frozen", init_from=str(folder / "read"), freeze=True)
-    decoder = {"kind": "lstm", "width": 32, "attention": {"score": "general"}, "bridge": "mean"}
-    scratch = labelled(folder, "scratch", model={"encoder": encoder, "decoder": decoder})
+    own = {"kind": "sequence", "pooling": "mean", "encoder": encoder}
+    scratch = labelled(folder, "scratch", model=own, text={"kind": "word", "size": 200})
     assert tuned >= 75, (tuned, frozen, scratch)
     assert frozen >= 75, (tuned, frozen, scratch)
     assert scratch <= 65, (tuned, frozen, scratch)
