@@ -148,8 +148,13 @@ class Engine:
         keys = ((p, s) for p in range(len(prompts)) for s in range(config.samples))
         while some := list(islice(keys, rows)):
             given = {p: self.prompt_ids(prompts[p]) for p in {p for p, _ in some}}
-            texts = [_Row(p, s, (first + p, s), list(given[p]), TextStream(self.text)) for p, s in some]
-            yield from self._write(texts, config)
+            yield from self._write(
+                [_Row(p, s, (first + p, s), list(given[p]), self._behind(prompts[p])) for p, s in some], config
+            )
+
+    def _behind(self, prompt: str) -> TextStream:
+        """What writes on behind a prompt: a word that comes without its space needs one, where there is none yet."""
+        return TextStream(self.text, begun=bool(prompt) and not prompt[-1].isspace())
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """END, behind which every text begins, and the prompt."""

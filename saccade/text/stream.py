@@ -8,10 +8,11 @@ from saccade.text.tokenizer import Tokenizer
 class TextStream:
     """Put together, what `add` and `finish` hand out is what `Tokenizer.decode` makes of the same ids."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, begun: bool = False) -> None:
+        """`begun`: other words stand before the first id, and no space behind them."""
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._begun = False
+        self._begun = begun
 
     def add(self, each: int) -> str:
         """The characters that are whole with this id; none, where it only begins one."""

@@ -106,14 +106,14 @@ def test_pieces_are_whole_characters_and_together_the_text(text: str, stop: Any)
     written = mine.generate(PROMPTS, config)
     for (p, s), some in pieces.items():
         whole = written[p].samples[s]
-        assert "".join(piece.text for piece in some) == whole.text == shown(mine, whole, stop)
+        assert "".join(piece.text for piece in some) == whole.text == shown(mine, PROMPTS[p], whole, stop)
         assert [piece.last for piece in some] == [False] * (len(some) - 1) + [True]
         assert tuple(piece.token for piece in some) == whole.tokens
         assert whole.log_probability == pytest.approx(sum(piece.log_probability for piece in some))
 
 
-def shown(mine: Engine, written: Written, stop: str) -> str:
-    """Line by line, END being a line's end."""
+def shown(mine: Engine, prompt: str, written: Written, stop: str) -> str:
+    """Line by line, END being a line's end; words that are cut at spaces have one between prompt and first word."""
     lines: list[list[int]] = [[]]
     for token in written.tokens:
         if token == END:
@@ -121,7 +121,19 @@ def shown(mine: Engine, written: Written, stop: str) -> str:
         else:
             lines[-1].append(token)
     text = "\n".join(map(mine.text.decode, lines))
+    if prompt and lines[0] and mine.text.is_set_off(lines[0][0]):
+        text = f" {text}"
     return text.removesuffix("\n") if stop == "end" and written.ended else text
+
+
+def test_a_word_behind_a_prompt_has_one_space_before_it() -> None:
+    mine = engine("elman", "word")
+    word = mine.text.encode("mat")[0]
+    torch.nn.init.zeros_(mine.model.output.weight)
+    mine.model.output.bias.data.zero_()[word] = 50.0
+    config = SampleConfig(max_tokens=2, stop="length")
+    for prompt, text in (("the", " mat mat"), ("the ", "mat mat"), ("", "mat mat"), ("the\n", "mat mat")):
+        assert mine.generate([prompt], config)[0].text == text
 
 
 @pytest.mark.parametrize(("ends", "sign"), [("line", "\n"), ("paragraph", "\n\n"), ("file", "")])
