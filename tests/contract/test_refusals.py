@@ -8,10 +8,14 @@ import pytest
 from pydantic import ValidationError
 
 import saccade.models
+from saccade.config import Section
 from saccade.errors import SaccadeError, UsageError
 from saccade.models.build import build_translator
+from saccade.models.classifier import ClassifierConfig
+from saccade.models.hierarchical import HierarchicalConfig
 from saccade.models.language_model import LanguageModelConfig
 from saccade.models.masked import MaskedConfig
+from saccade.models.tagger import TaggerConfig
 from saccade.models.translator import TranslatorConfig
 from tests.cases import every_translator
 
@@ -155,6 +159,42 @@ def test_senseless_masked_language_models_are_refused(settings: dict[str, Any], 
         raise refusal_with_blanks(settings)
 
 
+GRU, TREE = {"kind": "gru", "width": 8}, {"kind": "transformer", "width": 8, "heads": 2, "positions": "tree"}
+SENSELESS_LABELS: list[tuple[type[Section], dict[str, Any], str]] = [
+    (ClassifierConfig, {"encoder": GRU, "pooling": "mean", "attention_width": 3}, "is a setting of pooling: attention"),
+    (ClassifierConfig, {"encoder": TREE}, "labelled texts come without"),
+    (ClassifierConfig, {"encoder": GRU, "pooling": "first"}, "has read nothing else"),
+    (ClassifierConfig, {"encoder": {"kind": "bag"}, "pooling": "last"}, "knows nothing of the other tokens"),
+    (ClassifierConfig, {"encoder": GRU, "activation": "relu"}, "there is no hidden layer"),
+    (
+        HierarchicalConfig,
+        {"words": {"encoder": GRU}, "sentences": {"encoder": GRU | {"embedding": 4}}},
+        "reads vectors of sentences",
+    ),
+    (
+        HierarchicalConfig,
+        {"words": {"encoder": GRU}, "sentences": {"encoder": GRU}, "activation": "gelu"},
+        "there is no hidden layer",
+    ),
+    (TaggerConfig, {"encoder": GRU, "characters": {"kind": "lstm", "width": 5}}, "make it even"),
+    (TaggerConfig, {"encoder": TREE}, "words of a tagger come without"),
+]
+
+
+def refusal_with_labels(section: type[Section], settings: dict[str, Any]) -> ValidationError:
+    with pytest.raises(ValidationError) as refused:
+        section.model_validate(settings)
+    return refused.value
+
+
+@pytest.mark.parametrize(("section", "settings", "reason"), SENSELESS_LABELS)
+def test_senseless_taggers_and_classifiers_are_refused(
+    section: type[Section], settings: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        raise refusal_with_labels(section, settings)
+
+
 def refusal(encoder: dict[str, Any], decoder: dict[str, Any], tie: str) -> ValidationError:
     with pytest.raises(ValidationError) as refused:
         TranslatorConfig.model_validate(
@@ -197,6 +237,7 @@ def test_every_reason_that_is_written_is_given_to_somebody() -> None:
     }
     given = {at for encoder, decoder, tie, _ in SENSELESS for at in raised_at(refusal(encoder, decoder, tie))}
     given |= {at for decoder, tie, _ in SENSELESS_ALONE for at in raised_at(refusal_alone(decoder, tie))}
+    given |= {at for kind, settings, _ in SENSELESS_LABELS for at in raised_at(refusal_with_labels(kind, settings))}
     given |= {at for settings, _ in SENSELESS_WITH_BLANKS for at in raised_at(refusal_with_blanks(settings))}
     missing = {
         (name, first) for name, first, last in written if not given & {(name, at) for at in range(first, last + 1)}

@@ -111,7 +111,9 @@ def test_init_writes_a_recipe_with_a_preset(name: str, tmp_path: Path, monkeypat
         "{kind: files, train: {source: train.src, target: train.tgt}, valid: {source: valid.src, target: valid.tgt}}"
     )
     text = "{kind: text, train: train.txt, valid: valid.txt}"
-    data = pairs if presets.tree_of(name)["task"] == "translate" else text
+    rows = "{tsv: %s.tsv, label: 1, text: 2}"
+    labelled = f"{{kind: files, train: {rows % 'train'}, valid: {rows % 'valid'}}}"
+    data = {"translate": pairs, "classify": labelled}.get(presets.tree_of(name)["task"], text)
     assert load_recipe("mine.yaml")[0] == load_recipe(name, (f"data={data}",))[0]
     below = Path("mine.yaml").read_text(encoding="utf-8").partition("# The preset:\n#\n")[2]
     assert "".join(f"{line[2:]}\n" for line in below.splitlines()) == presets.text_of(name)

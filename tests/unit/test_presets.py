@@ -147,7 +147,7 @@ def test_an_unknown_preset_is_told_with_the_nearest(name: str, near: str | None,
 
 @pytest.mark.parametrize("value", ["[luong-2015]", "{kind: luong-2015}", "true", "''"])
 def test_what_is_no_name_is_refused(value: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"preset is .*; it must be one of bahdanau-2015, "):
+    with pytest.raises(UsageError, match=r"preset is .*; it must be one of awd-lstm, bahdanau-2015, "):
         load_recipe(written(tmp_path, f"preset: {value}\n"))
 
 
@@ -167,7 +167,7 @@ def test_a_recipe_with_a_model_of_its_own_hides_no_preset_silently(tmp_path: Pat
 def test_a_preset_by_its_name_alone_lacks_data() -> None:
     with pytest.raises(UsageError, match="transformer-base: a preset has no data"):
         saccade.recipe("transformer-base")
-    with pytest.raises(UsageError, match=r"neither a file nor a recipe .* nor a preset \(bahdanau-2015, "):
+    with pytest.raises(UsageError, match=r"neither a file nor a recipe .* nor a preset \(awd-lstm, bahdanau-2015, "):
         saccade.recipe("transformer-basis")
 
 
