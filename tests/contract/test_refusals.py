@@ -160,7 +160,13 @@ def test_senseless_masked_language_models_are_refused(settings: dict[str, Any], 
 
 
 GRU, TREE = {"kind": "gru", "width": 8}, {"kind": "transformer", "width": 8, "heads": 2, "positions": "tree"}
+FROZEN = {"path": "vectors.txt", "freeze": True}
 SENSELESS_LABELS: list[tuple[type[Section], dict[str, Any], str]] = [
+    (
+        LanguageModelConfig,
+        {"decoder": GRU | {"embedding": 8}, "tie": "output", "vectors": FROZEN},
+        "tied to the output, which has to learn",
+    ),
     (ClassifierConfig, {"encoder": GRU, "pooling": "mean", "attention_width": 3}, "is a setting of pooling: attention"),
     (ClassifierConfig, {"encoder": TREE}, "labelled texts come without"),
     (ClassifierConfig, {"encoder": GRU, "pooling": "first"}, "has read nothing else"),
@@ -188,7 +194,7 @@ def refusal_with_labels(section: type[Section], settings: dict[str, Any]) -> Val
 
 
 @pytest.mark.parametrize(("section", "settings", "reason"), SENSELESS_LABELS)
-def test_senseless_taggers_and_classifiers_are_refused(
+def test_senseless_models_of_other_tasks_are_refused(
     section: type[Section], settings: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(ValidationError, match=reason):
