@@ -320,7 +320,8 @@ class Model:
         tree = self.config.get("decode")
         place = f"{self.path / checkpoint.CONFIG}: decode"
         own = config.plain(config.parse(SampleConfig, tree if isinstance(tree, dict) else {}, place))
-        return config.parse(SampleConfig, own | {name: value for name, value in given.items() if value is not None})
+        chosen = own | {name: value for name, value in given.items() if value is not None}
+        return config.parse(SampleConfig, chosen, "what is asked for")
 
     @overload
     def generate(self, prompts: str = ..., **given: Unpack[Sampling]) -> Generation: ...

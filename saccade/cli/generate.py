@@ -84,9 +84,10 @@ def generate(
         lines.tell_repairs()
     with output(out) as file:
         if format_ == "text" and len(prompts) * config.samples == 1:
-            _stream(file, model, prompts[0], config)
-            return
-        endless = 0
+            endless = _stream(file, model, prompts[0], config)
+            prompts = []
+        else:
+            endless = 0
         for number, written in enumerate(_all(model, prompts, config)):
             _write(file, model, written, format_, first=number == 0)
             endless += sum(not each.ended for each in written.samples)
@@ -95,14 +96,20 @@ def generate(
         tell(f"{count(endless, 'text')} stopped at {config.max_tokens:,} tokens (--max-tokens allows more).")
 
 
-def _stream(file: TextIO, model: "Model", prompt: str, config: "SampleConfig") -> None:
+def _stream(file: TextIO, model: "Model", prompt: str, config: "SampleConfig") -> int:
+    """1 where it came to no end of its own."""
+    from saccade.types import END
+
     file.write(prompt)
     file.flush()
+    drawn, token = 0, END
     for piece in model.writer.stream([prompt], config):
+        drawn, token = drawn + 1, piece.token
         if piece.text:
             file.write(piece.text)
             file.flush()
     file.write("\n")
+    return int(drawn >= config.max_tokens and token != END)
 
 
 def _all(model: "Model", prompts: list[str], config: "SampleConfig", at_once: int = 64) -> Iterator["Generation"]:

@@ -69,6 +69,8 @@ def score(
     if contrast is not None:
         if source is not None or document:
             raise UsageError("--contrast has its own pairs; leave out SOURCE, TARGET and --document.")
+        if cache is not None or dynamic is not None:
+            raise UsageError("--cache and --dynamic go on learning from one text: they go with --document.")
         _contrast(run, contrast, pairs, seed, _format(format_, "--contrast", "text", "json", "tsv"), task, device)
     elif task == "translate":
         asked = {"--document": document or None, "--cache": cache, "--dynamic": dynamic}

@@ -117,7 +117,7 @@ class _FileFeed:
     def __init__(self, path: Path) -> None:
         from saccade.data.files import File, raw_lines
 
-        self._lines = raw_lines(File(str(path), path.resolve()))
+        self._lines = raw_lines(File(str(path), path.absolute()))
 
     def readline(self) -> bytes:
         return next(self._lines, b"")

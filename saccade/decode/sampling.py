@@ -23,7 +23,7 @@ KEYS = 1 << 32
 
 
 class SampleConfig(Section):
-    temperature: float = Field(1.0, ge=0.0)
+    temperature: float = Field(1.0, ge=0.0, allow_inf_nan=False)
     """Logits are divided by it: below 1 likely tokens become likelier; 0 takes the likeliest, always."""
     top_k: int | None = Field(None, ge=1)
     """Only the k likeliest tokens may be drawn (Fan et al. 2018)."""
@@ -119,7 +119,8 @@ def filtered(log_p_NV: Tensor, config: SampleConfig) -> Tensor:
     log_p_NV = log_p_NV.double()
     if config.temperature == 0.0:
         return _kept(log_p_NV, _first(log_p_NV, 1))
-    log_p_NV = (log_p_NV / config.temperature).log_softmax(-1)
+    # The likeliest stands at 0, which no temperature moves: however small it is, nothing becomes no number.
+    log_p_NV = ((log_p_NV - log_p_NV.max(-1, keepdim=True).values) / config.temperature).log_softmax(-1)
     if config.top_k is not None:
         log_p_NV = _kept(log_p_NV, _first(log_p_NV, config.top_k))
     if config.top_p is not None and config.top_p < 1.0:

@@ -19,7 +19,7 @@ from saccade.data.batching import Cursor
 from saccade.data.chorales import ChoralesData, frames_of
 from saccade.data.columns import Columns
 from saccade.data.files import Counts
-from saccade.data.plain_text import Stretch, TextData, file_lines, measured, stretches
+from saccade.data.plain_text import Stretch, TextData, measured, read_text
 from saccade.data.splits import Split
 from saccade.data.streams import ReadConfig, Streams, StreamsConfig, Windows, WindowsConfig
 from saccade.data.text_store import TextStore, write_text
@@ -149,10 +149,9 @@ class LanguageModelRecipe(Recipe):
         """The same, with ways to go on learning from the text as it is read."""
         engine, counts = writer_of(loaded), Counts()
         if files:
-            names = [str(file.resolve()) for file in files]
+            names = [str(file.absolute()) for file in files]
             on_bad = self.data.on_bad if isinstance(self.data, TextData) else "refuse"
-            lines = (line for name in names for line in file_lines(name, base=base, on_bad=on_bad, counts=counts))
-            parts = stretches(lines, engine.ends)
+            parts = read_text(names, base=base, ends=engine.ends, on_bad=on_bad, counts=counts)
         elif not has_split(self.data, split):
             raise UsageError(
                 f"{loaded.path}: its recipe names no {split} text. Give a file, or --split valid for the validation "

@@ -140,7 +140,9 @@ class MaskedRecipe(Recipe):
         assert isinstance(loaded.model, MaskedModel)
         tokenizer = tokenizer_of(loaded)
         if files:
-            lines = read_lines([str(each.resolve()) for each in files], base=base, on_bad="repair", counts=Counts())
+            on_bad = self.data.on_bad if isinstance(self.data, CorpusData) else "refuse"
+            names = [str(each.absolute()) for each in files]
+            lines = read_lines(names, base=base, on_bad=on_bad, counts=Counts())
         elif not has_split(self.data, split):
             raise UsageError(f"the recipe names no {split} data. Name a file of text, or take --split valid.")
         else:
@@ -169,7 +171,7 @@ def example_line(store: Columns, tokenizer: Tokenizer) -> str:
         if len(text) <= _SHORT and text.isprintable() and len(words) > 2:
             middle = len(words) // 2
             return " ".join([*words[:middle], BLANK, *words[middle + 1 :]])
-    return f"… {BLANK} …"
+    return f"It {BLANK} ."
 
 
 @dataclass
@@ -289,13 +291,15 @@ def _scores(judged: Judged) -> dict[str, Score]:
         raise UsageError("there is no token in the data that could be a blank: nothing can be scored.")
     low, high = wilson(int(judged.correct), tokens)
     scores = {
-        "accuracy": Score("accuracy", values["accuracy"], 100 * low, 100 * high, None, tokens),
-        "perplexity": Score("perplexity", values["perplexity"], math.nan, math.nan, None, tokens),
+        "accuracy": Score("accuracy", values["accuracy"], 100 * low, 100 * high, None, tokens, unit="blanks"),
+        "perplexity": Score("perplexity", values["perplexity"], math.nan, math.nan, None, tokens, unit="blanks"),
     }
     if pairs:
         low, high = wilson(int(judged.correct_pairs), pairs)
-        told = Score("next sentence", values["next_sentence_accuracy"], 100 * low, 100 * high, None, pairs)
-        scores["next_sentence_accuracy"] = told
+        value = values["next_sentence_accuracy"]
+        scores["next_sentence_accuracy"] = Score(
+            "next sentence", value, 100 * low, 100 * high, None, pairs, unit="pairs"
+        )
     return scores
 
 

@@ -121,7 +121,8 @@ def _example_line(store: Store) -> str:
     if store.parses is not None:
         return "text<TAB>heads"
     sources = [store.text(i)[0] for i in range(min(len(store), 50))]
-    short = [source for source in sources if len(source) <= _SHORT and source.isprintable()] or ["…"]
+    shown = [source for source in sources if source.isprintable()] or sources
+    short = [source for source in shown if len(source) <= _SHORT] or [min(shown, key=len)]
     return next((source for source in short if " " in source), short[0])
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from torch import Tensor
 
 from saccade.config import parse
@@ -259,3 +260,13 @@ def test_no_steps_are_no_events() -> None:
 def test_rules_that_make_no_sense_are_refused(setting: str, value: object) -> None:
     with pytest.raises(UsageError, match=setting):
         parse(SampleConfig, {setting: value})
+
+
+@pytest.mark.parametrize("temperature", [1e-320, 1e-12, 1e300])
+def test_no_temperature_makes_a_token_of_what_may_not_be_drawn(temperature: float) -> None:
+    log_p_NV = torch.tensor([[-math.inf, -1.0, -0.5, -3.0]], dtype=torch.float64)
+    drawn_NV = filtered(log_p_NV, SampleConfig(temperature=temperature)).exp()
+    assert drawn_NV[0, 0] == 0.0
+    assert float(drawn_NV.sum()) == pytest.approx(1.0)
+    with pytest.raises(ValidationError):
+        SampleConfig(temperature=math.inf)
