@@ -1,13 +1,12 @@
 """Lines in, labels out: tokenise, read, weigh. One line in is one line out, whatever it holds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
 
 from saccade.checkpoint import CONFIG, Loaded
-from saccade.data.batching import like_long
 from saccade.data.labels import Labels
 from saccade.data.readings import Reading, Row
 from saccade.errors import SaccadeError, UsageError
@@ -74,7 +73,7 @@ class Engine:
         rows, cut = self.reading.rows(texts, self.text.encode_batch)
         most = len(self.labels) if top is None else min(top, len(self.labels))
         found: list[tuple[Answer, ...]] = [()] * len(rows)
-        for some in like_long([_size(row) for row in rows], batch_tokens, most=MAX_ROWS):
+        for some in _batches([_size(row) for row in rows], batch_tokens):
             for i, answers in zip(some, self._answers([rows[i] for i in some], most), strict=True):
                 found[i] = answers
         return [Classified(*each) for each in zip(texts, found, cut, strict=True)]
@@ -107,6 +106,21 @@ class Engine:
 def _size(row: Row) -> tuple[int, int]:
     """How many sequences, and how long the longest is: what padding makes of it."""
     return len(row), max(map(len, row), default=0)
+
+
+def _batches(sizes: Sequence[tuple[int, int]], batch_tokens: int) -> Iterator[list[int]]:
+    """Rows of like length together, longest first, so that what does not fit in memory fails at once."""
+    batch: list[int] = []
+    sequences, longest = 0, 0
+    for row in sorted(range(len(sizes)), key=lambda i: (-sizes[i][1], -sizes[i][0])):
+        count, length = sizes[row]
+        if batch and (len(batch) >= MAX_ROWS or (sequences + count) * max(longest, length) > batch_tokens):
+            yield batch
+            batch, sequences, longest = [], 0, 0
+        batch.append(row)
+        sequences, longest = sequences + count, max(longest, length)
+    if batch:
+        yield batch
 
 
 def engine_of(loaded: Loaded) -> Engine:

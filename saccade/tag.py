@@ -8,7 +8,6 @@ from typing import Literal
 import torch
 
 from saccade.checkpoint import Loaded
-from saccade.data.batching import like_long
 from saccade.disk import read_bytes
 from saccade.errors import SaccadeError, UsageError
 from saccade.models.tagger import Tagger
@@ -138,7 +137,7 @@ class Engine:
             for begin in range(0, len(words), MAX_WORDS)
         ]
         made: list[tuple[list[int], list[float], float]] = [([], [], 0.0)] * len(stretches)
-        for some in like_long([(1, len(words)) for _, words in stretches], batch_words):
+        for some in _batches([len(words) for _, words in stretches], batch_words):
             for place, one in zip(some, self._batch([stretches[i][1] for i in some], probabilities), strict=True):
                 made[place] = one
         whole: list[tuple[list[int], list[float], float]] = [([], [], 0.0) for _ in sentences]
@@ -192,3 +191,15 @@ def _placed(words: Iterable[str]) -> Iterator[Piece]:
     for word in words:
         yield Piece(word, begin, begin + len(word))
         begin += len(word) + 1
+
+
+def _batches(lengths: list[int], batch_words: int) -> Iterator[list[int]]:
+    """Sentences of like length together, longest first, so that what does not fit in memory fails at once."""
+    batch: list[int] = []
+    for row in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if batch and (len(batch) + 1) * lengths[batch[0]] > batch_words:
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch

@@ -276,22 +276,3 @@ def _submit_next(
         pending.append(failed)
         return False
     return True
-
-
-def like_long(sizes: Sequence[tuple[int, int]], at_once: int, *, most: int | None = None) -> Iterator[list[int]]:
-    """Rows to be read once, those of like length together, longest first: what does not fit in memory fails at once.
-
-    A row's size is how many sequences it has and how long the longest is; a batch has, padded, `at_once` places, and
-    no more than `most` rows.
-    """
-    batch: list[int] = []
-    sequences, longest = 0, 0
-    for row in sorted(range(len(sizes)), key=lambda i: (-sizes[i][1], -sizes[i][0])):
-        count, length = sizes[row]
-        if batch and (len(batch) == most or (sequences + count) * max(longest, length) > at_once):
-            yield batch
-            batch, sequences, longest = [], 0, 0
-        batch.append(row)
-        sequences, longest = sequences + count, max(longest, length)
-    if batch:
-        yield batch

@@ -15,10 +15,11 @@ from pydantic import ConfigDict, model_validator
 from saccade.checkpoint import Loaded
 from saccade.config import plain
 from saccade.data.batching import Cursor, Job, Plan, jobs, prefetch
-from saccade.data.columns import Column, Columns, Ragged, ids_dtype, writing
+from saccade.data.columns import Columns, ids_dtype, writing
 from saccade.data.conll import TagCounts, Tagged
 from saccade.data.splits import Split
 from saccade.data.tagged import TagData, checking, has_tagged, of_length, rewritten, split_tagged, written_scheme
+from saccade.data.tagged_store import append_lines, chunks, collate_tagged, numbered, stretches
 from saccade.data.vectors import vector_words
 from saccade.disk import write_file
 from saccade.errors import UsageError
@@ -35,7 +36,7 @@ from saccade.text import BpeText, train_tokenizers
 from saccade.text.tags import Scheme, TagSet, converted
 from saccade.text.words import GivenWords, PiecesOfWords, WordForm, WordList, WordTextConfig
 from saccade.train.numerics import autocast
-from saccade.types import PAD, UNKNOWN, Batch, Layout, Tokens
+from saccade.types import UNKNOWN, Batch, Tokens
 
 EXAMPLE_ROWS = 32
 """Sentences that the operations of a word are counted on."""
@@ -45,8 +46,6 @@ READ = "tagged"
 """Under which a store says what was read for it, line by line."""
 CONTINUED = "continued"
 """Under which it names the rows that go on with the sentence of the row before."""
-AT_ONCE = 1000
-"""Sentences that are written together."""
 _SPLITS: tuple[Split, ...] = ("train", "valid")
 _SHORT = 48
 
@@ -241,16 +240,16 @@ class TagTask:
         with writing(folder, dtypes | ({"text": "uint8", "gold": "uint8"} if split == "valid" else {})) as writer:
             rows = 0
             kept = self._kept(split, tags.scheme, written, counts)
-            for some in _chunks(_stretches(kept, continued) if split == "valid" else kept):
+            for some in chunks(stretches(kept, MAX_WORDS, continued) if split == "valid" else kept):
                 rows += len(some)
                 if split == "valid":
-                    _append_lines(writer["text"], [" ".join(row.words) for row in some])
-                    _append_lines(writer["gold"], ["\n".join(row.tags) for row in some])
+                    append_lines(writer["text"], [" ".join(row.words) for row in some])
+                    append_lines(writer["gold"], ["\n".join(row.tags) for row in some])
                     some = [row._replace(tags=tuple(converted(row.tags, tags.scheme))) for row in some]
                 read = text.read([row.words for row in some])
                 lengths = np.array([len(row.words) for row in some], dtype=np.int64)
                 writer["source"].append(read.ids.numpy(), lengths)
-                writer["target"].append(_numbered(some, ids, counts), lengths)
+                writer["target"].append(numbered(some, ids, counts), lengths)
                 if read.inside is not None:
                     writer["inside"].append(read.inside.ids.numpy(), read.inside.layout.lengths_B.numpy())
             if not rows:
@@ -283,38 +282,6 @@ class TagTask:
                 "data.scheme how spans are written."
             )
         return TagReady(self.recipe, text, tags, stores, vectors)
-
-
-def _chunks(rows: Iterator[Tagged]) -> Iterator[list[Tagged]]:
-    while some := list(islice(rows, AT_ONCE)):
-        yield some
-
-
-def _stretches(rows: Iterator[Tagged], continued: list[int]) -> Iterator[Tagged]:
-    """What is validated on, cut as `Engine` cuts it; `continued`: the numbers of those that go on with a sentence."""
-    number = 0
-    for row in rows:
-        for begin in range(0, len(row.words), MAX_WORDS):
-            if begin:
-                continued.append(number)
-            end, number = begin + MAX_WORDS, number + 1
-            yield row._replace(words=row.words[begin:end], tags=row.tags[begin:end])
-
-
-def _append_lines(column: Column, lines: Sequence[str]) -> None:
-    rows = [line.encode("utf-8", "replace") for line in lines]
-    column.append(np.frombuffer(b"".join(rows), dtype=np.uint8), np.array([len(row) for row in rows], dtype=np.int64))
-
-
-def _numbered(rows: Sequence[Tagged], ids: Mapping[str, int], counts: TagCounts) -> NDArray[np.int64]:
-    """A tag that the training data do not have is PAD: no loss counts it."""
-    numbers = []
-    for row in rows:
-        for tag in row.tags:
-            if tag not in ids:
-                counts.note("unknown_tags", row.place)
-            numbers.append(ids.get(tag, PAD))
-    return np.array(numbers, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -451,28 +418,3 @@ class TagReady:
             else:
                 whole.append(tags)
         return whole
-
-
-def collate_tagged(store: Columns, rows: NDArray[np.integer[Any]]) -> Batch:
-    """The rows as one packed batch."""
-    source, target = store["source"], store["target"]
-    words, lengths = source.take(rows)
-    layout = Layout.padded(torch.from_numpy(lengths)).packed()
-    inside = None
-    if "inside" in store:
-        made_of, sizes = store["inside"].take(_tokens_of(source, rows, lengths))
-        inside = Tokens(_long(made_of), Layout.padded(torch.from_numpy(sizes)).packed())
-    tags, _ = target.take(rows)
-    return Batch(Tokens(_long(words), layout, inside=inside), Tokens(_long(tags), layout), tuple(rows.tolist()))
-
-
-def _tokens_of(side: Ragged, rows: NDArray[np.integer[Any]], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which tokens of a column the rows are, one behind the other."""
-    starts = side.offsets[rows]
-    before = np.cumsum(lengths) - lengths
-    at: NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
-    return at
-
-
-def _long(values: NDArray[Any]) -> torch.Tensor:
-    return torch.from_numpy(values.astype(np.int64))
