@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 import typer
 
 from saccade.cli.options import Device, Run
-from saccade.cli.streams import Input, count, output, tell, to_json
-from saccade.cli.translate import chunks
+from saccade.cli.streams import Input, chunks, count, output, tell, to_json
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
@@ -93,7 +92,8 @@ def _writer(format_: Format, *, scores: bool) -> Writer:
         answers = [
             cell for answer in each.answers for cell in (answer.label, f"{answer.probability:.4f}")[: 1 + scores]
         ]
-        file.write("\t".join([*answers, *each.texts]) + "\n")
+        # White space within a cell becomes a space: a tab there would be a column.
+        file.write("\t".join(" ".join(cell.split()) for cell in (*answers, *each.texts)) + "\n")
 
     def jsonl(file: TextIO, each: "Classified") -> None:
         names = ("text", "second")

@@ -1,13 +1,12 @@
 """`fill`: lines with blanks in, lines without out. One line in is one line out, in order, whatever it holds."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from saccade.cli.options import BatchTokens, Device, Run
-from saccade.cli.streams import Input, argument_text, count, output, tell, to_json
+from saccade.cli.streams import Input, chunks, count, output, tell, to_json
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def fill(
     asked = top or (TOP if format_ == "jsonl" else 1)
     cut = left = 0
     with output(out) as file:
-        for chunk in _chunks(text, lines):
+        for chunk in chunks(text, lines, asking="a line with a [MASK]"):
             for filled in filler.fill(chunk, top=asked, blank=blank, batch_tokens=batch_tokens):
                 file.write((to_json(as_dict(filled)) if format_ == "jsonl" else as_text(filled, top)) + "\n")
                 cut += filled.cut
@@ -73,15 +72,6 @@ def fill(
             f"{count(cut, 'line')} longer than {filler.max_tokens:,} tokens: the rest of each was not read, and "
             f"{count(left, 'blank')} there stayed."
         )
-
-
-def _chunks(text: list[str] | None, lines: Input | None) -> Iterator[list[str]]:
-    if lines is None:
-        yield [line for argument in text or () for line in argument_text(argument).split("\n")]
-        return
-    if lines.at_keyboard:
-        tell("Type a line with a [MASK] and press Enter; Ctrl-D ends.")
-    yield from lines.chunks()
 
 
 def as_text(filled: "Filled", top: int | None) -> str:

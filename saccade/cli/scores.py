@@ -153,6 +153,9 @@ def task_of(run: Path) -> str:
     from saccade import config
 
     if not (run / "train.yaml").is_file():
+        from saccade.checkpoint import RunFolder
+
+        RunFolder.open(run)  # tells what is no run folder
         return "translate"  # whoever loads it tells what is wrong with it
     return str(config.read(run / "train.yaml").get("task", "translate"))
 
@@ -223,6 +226,8 @@ def _tell_scores(
     for each in tables if format_ in ("text", "markdown") else ():
         say(f"\n{each.title}\n" if format_ == "text" else f"\n{each.title[0].upper()}{each.title[1:]}:\n")
         say(_table(each.rows, format_))
+    for remark in getattr(scores, "remarks", ()):
+        tell(remark)
     _check_gates(shown, gates)
 
 

@@ -200,3 +200,13 @@ def output(path: Path | None) -> Generator[TextIO]:
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     with output(path) as file:
         file.writelines(f"{line}\n" for line in lines)
+
+
+def chunks(text: list[str] | None, lines: Input | None, *, asking: str = "a line") -> Iterator[list[str]]:
+    """The lines of arguments, or else of the input; at a keyboard it is told what to type."""
+    if lines is None:
+        yield [line for argument in text or () for line in argument_text(argument).split("\n")]
+        return
+    if lines.at_keyboard:
+        tell(f"Type {asking} and press Enter; Ctrl-D ends.")
+    yield from lines.chunks()

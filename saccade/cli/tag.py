@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import typer
 
-from saccade.cli.options import BatchTokens, Device, Run
-from saccade.cli.streams import Input, argument_text, output, tell, to_json
+from saccade.cli.options import Device, Run
+from saccade.cli.streams import Input, chunks, output, to_json
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,15 +43,18 @@ def tag(
     words: Annotated[
         bool, typer.Option("--words", help="The sentences are cut already: words are what white space separates.")
     ] = False,
-    scheme: Annotated[SchemeName, typer.Option(help="How spans are written as tags.")] = "iob2",
+    scheme: Annotated[
+        SchemeName | None, typer.Option(help="How spans are written as tags. Default: iob2.", show_default=False)
+    ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="conll: the tag's probability as a third column.")] = False,
-    batch_tokens: BatchTokens = 4096,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Words tagged at once: sentences × longest.")] = 4096,
     device: Device = "auto",
 ) -> None:
     """Tag the words of sentences.
 
     From arguments, a file or stdin, to stdout or a file. One line in is one sentence out, in order; an empty line is an
-    empty sentence. Places are counted in characters of the line, from 0. Bytes that are no UTF-8 are read as U+FFFD.
+    empty sentence, in conllu none at all: sent_id is the number of the line. Places are counted in characters of the
+    line, from 0. Bytes that are no UTF-8 are read as U+FFFD.
     """
     if text and source is not None:
         raise UsageError("TEXT and --input are both given; tag one of them.")
@@ -62,12 +65,14 @@ def tag(
 
     model = load(run, device)
     engine = model.tagger
-    write = _writer(format_, scheme, scores, model)
+    if scheme is not None and engine.tags.scheme == "none":
+        raise UsageError(f"--scheme {scheme}: {run} tags single words and writes no spans. Leave it out.")
+    write = _writer(format_, scheme or "iob2", scores, model)
     done = 0
     with output(out) as file:
         if format_ == "tsv":
             file.write("\t".join(_COLUMNS) + "\n")
-        for chunk in _chunks(text, lines):
+        for chunk in chunks(text, lines, asking="a sentence"):
             for tagging in engine.tag(chunk, cut="spaces" if words else "raw", batch_words=batch_tokens):
                 done += 1
                 write(file, done, tagging)
@@ -77,15 +82,6 @@ def tag(
 
 
 _COLUMNS = ("sentence", "begin", "end", "tag", "score", "text")
-
-
-def _chunks(text: list[str] | None, lines: Input | None) -> Iterator[list[str]]:
-    if lines is None:
-        yield [line for argument in text or () for line in argument_text(argument).split("\n")]
-        return
-    if lines.at_keyboard:
-        tell("Type a sentence and press Enter; Ctrl-D ends.")
-    yield from lines.chunks()
 
 
 def _writer(format_: Format, scheme: SchemeName, scores: bool, model: "Model") -> Write:
@@ -164,12 +160,19 @@ def _rows(tagging: "Tagging", *, spans: bool) -> Iterator[Sequence[str]]:
 
 
 def _conllu(tags_of: TagsOf, column: object, *, spans: bool) -> Write:
-    """The tag stands in the column that the training data had it in; of spans in MISC, as NER=B-PER; else in XPOS."""
-    names = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+    """The tag stands in the column that the training data had it in; of spans in MISC, as NER=B-PER; else in XPOS.
+
+    CoNLL-U has no sentence without words: of an empty line nothing is written, and sent_id, the number of the line,
+    passes it over.
+    """
+    from saccade.data.conll import CONLLU
+
     name, _, key = str(column or ("misc.NER" if spans else "xpos")).partition(".")
-    place = names.index(name) if name in names else names.index("xpos")
+    place = CONLLU.index(name if name in CONLLU else "xpos")
 
     def write(file: TextIO, number: int, tagging: "Tagging") -> None:
+        if not tagging.words:
+            return
         text = " ".join(tagging.text.split())
         file.write(f"# sent_id = {number}\n# text = {text}\n")
         pairs = list(zip(tagging.words, tags_of(tagging), strict=True))

@@ -1,13 +1,13 @@
 """`translate`: lines in, lines out. One line in is one line out, in order, whatever it holds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import typer
 
 from saccade.cli.options import BatchTokens, Beam, Device, LengthPenalty, MaxLength, Run
-from saccade.cli.streams import Input, argument_text, count, output, tell, to_json
+from saccade.cli.streams import Input, chunks, count, output, tell, to_json
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
@@ -82,15 +82,6 @@ def translate(
         )
     if cut:
         tell(f"{count(cut, 'line')} longer than {model.engine.max_source:,} tokens: the rest of each was not read.")
-
-
-def chunks(text: list[str] | None, lines: Input | None) -> Iterator[list[str]]:
-    if lines is None:
-        yield [line for argument in text or () for line in argument_text(argument).split("\n")]
-        return
-    if lines.at_keyboard:
-        tell("Type a line and press Enter; Ctrl-D ends.")
-    yield from lines.chunks()
 
 
 Writer = Callable[[TextIO, int, "Translation"], None]

@@ -148,6 +148,10 @@ class TagCounts:
             setattr(counts, name, getattr(self, name))
         return counts
 
+    def mended_told(self) -> list[str]:
+        """The same, where anything was left out or mended; else nothing."""
+        return self.sentences_told() if any(getattr(self, kind) for kind in _MENDED) else []
+
     def sentences_told(self) -> list[str]:
         """What was read and done, in words."""
         told = [
@@ -233,6 +237,7 @@ class _Reader:
                 yield from self._ended()
                 continue
             try:
+                documents = self.counts.documents
                 row = self._conllu(line) if isinstance(self.data, ConlluData) else self._conll(self.data, line)
             except ValueError as error:
                 self._bad(place, str(error))
@@ -244,7 +249,7 @@ class _Reader:
                 if "\0" in row[0]:
                     self.counts.note("nul", place)
                 self.rows.append(row)
-            elif isinstance(self.data, ConllData):  # a line between documents ends a sentence
+            elif self.counts.documents > documents:  # a line between documents ends a sentence, a comment does not
                 yield from self._ended()
         yield from self._ended()
 

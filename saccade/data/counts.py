@@ -56,6 +56,11 @@ class Counts:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def mended(self, unit: str = "pair") -> list[str]:
+        """The same as `sentences`, where anything was left out or mended; else nothing."""
+        told = self.sentences(unit)
+        return told if len(told) > 1 else []
+
     def sentences(self, unit: str = "pair") -> list[str]:
         """What was done, in words: one sentence for each kind of thing that occurred. `unit`: what a row holds."""
         told = [f"{many(self.lines, 'row')} read, {many(self.kept, unit)} kept."]

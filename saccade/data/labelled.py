@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field, StrictInt, StrictStr, model_validator
 
 from saccade.config import Section
-from saccade.data.counts import Counts, many
+from saccade.data.counts import Counts, Kind, many
 from saccade.data.files import File, OnBad, OnLong, Paths, _Reader, locate, raw_lines
 from saccade.data.json_rows import read_row
 from saccade.errors import UsageError
@@ -215,14 +215,20 @@ def labelled(
     """The split's examples, streaming. What is left out or mended is counted; what is refused raises a UsageError.
 
     `keep_empty` hands on examples without any text too, for evaluation, where each counts. With `problems`, what would
-    be refused is told there and read on past. `chosen`: only these, the others being no part of the split.
+    be refused is told there and read on past. `chosen`: only these, the others being no part of the split; what cannot
+    be read is none that was held out, so that of two sides of the same files one alone tells of it.
     """
-    reader = _Reader(base, on_bad, False, counts, problems)
+    aside = chosen is not None and chosen.held_out
+    noted = _Noted() if chosen is not None else counts
+    reader = _Reader(base, on_bad, False, noted, [] if aside and problems is not None else problems)
     for rows in _Rows(split, reader):
         try:
             for example in rows:
-                if chosen is not None and not chosen.has(example):
-                    continue
+                if chosen is not None and isinstance(noted, _Noted):
+                    belongs = chosen.has(example)
+                    noted.tell(counts, others=not aside, place=example.place, own=belongs)
+                    if not belongs:
+                        continue
                 counts.lines += 1
                 if any("\0" in text for text in example.texts):
                     counts.note("nul", example.place)
@@ -231,10 +237,32 @@ def labelled(
                     continue
                 counts.kept += 1
                 yield example
+            if isinstance(noted, _Noted):
+                noted.tell(counts, others=not aside)
         except UsageError as error:
             if problems is None:
                 raise
             problems.append(str(error))
+
+
+class _Noted(Counts):
+    """What was noted of rows of which it is not known yet whose they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[tuple[Kind, str]] = []
+
+    def note(self, kind: Kind, place: str, *, times: int = 1) -> None:
+        super().note(kind, place, times=times)
+        self.notes += [(kind, place)] * times
+
+    def tell(self, counts: Counts, *, others: bool, place: str = "", own: bool = False) -> None:
+        """Hand on what was noted of this place, if it is the split's own, and of the others; then forget all of it."""
+        for kind, at in self.notes:
+            if own if at == place else others:
+                counts.lines += kind == "bad_rows"
+                counts.note(kind, at)
+        self.notes.clear()
 
 
 class Chosen(NamedTuple):

@@ -51,6 +51,16 @@ def written_scheme(data: TagData, *, base: Path) -> Scheme:
     return guess_scheme(sentence.tags for sentence in train)
 
 
+def checking(data: TagData, scheme: Scheme) -> TagData:
+    """The data, read so that a tag which writes no span is refused by file and line, where the model's tags do.
+
+    Where the recipe leaves the scheme open, any way to write spans will do.
+    """
+    if isinstance(data, NoticesData) or data.scheme != "auto" or scheme == "none":
+        return data
+    return data.model_copy(update={"scheme": "bioes"})
+
+
 def rewritten(sentence: Tagged, *, written: Scheme, learnt: Scheme, counts: TagCounts) -> Tagged:
     """The sentence with its spans in the scheme that is learnt."""
     if written == "none":

@@ -1,12 +1,16 @@
 """Pretrained word vectors: from a text file as GloVe, word2vec and fastText write it, or .npz, to the words of a model.
 
-    the 0.418 0.24968 −0.41242 …        one word a line; a first line of two numbers (words, width) is passed over
+    the 0.418 0.24968 −0.41242 …        one word a line; a first line of two numbers (words, width) says how wide
     {"words": […], "vectors": (words, width)}           an .npz file; `words` may also be one text of lines
+
+Some published files have words with spaces inside, as `. . .` or `at name@domain.com`: all that stands before the last
+so many numbers is the word. But where its last part is a number, too, the line has too many of them and is refused.
 
 A word of the model has the vector of that word in the file, else that of the word in small letters. The file is read as
 a stream: what is not looked for takes no memory.
 """
 
+import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
 
 _SPECIALS = 4
+_NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -170,15 +175,19 @@ def _rows(file: File) -> Iterable[tuple[str, _Numbers]]:
 
 
 def _text_rows(file: File) -> Iterator[tuple[str, _Numbers]]:
-    """A word may hold spaces: the numbers are the last so many fields, as many as the first line has."""
+    """The numbers are the last so many fields: as many as the header says, else as the first line has."""
     width = 0
     for number, raw in enumerate(raw_lines(file), start=1):
         line = (raw.removeprefix(BOM) if number == 1 else raw).rstrip()
-        fields = line.count(b" ") + line.count(b"\t")
-        if number == 1 and fields == 1 and all(part.isdigit() for part in line.split()):
-            continue  # how many words there are, and how wide
+        parts = line.split()
+        fields = len(parts) - 1
+        if number == 1 and fields == 1 and all(part.isdigit() for part in parts):
+            width = int(parts[1])  # behind how many words there are
+            continue
         if not line:
             raise UsageError(f"{file.name}:{number}: the line is empty. Each line is a word and its vector.")
+        if line[:1].isspace():
+            raise UsageError(f"{file.name}:{number}: no word before the numbers: {_shown(line)}. Fix the line.")
         if not width:
             width = fields
             if width == 0:
@@ -187,6 +196,11 @@ def _text_rows(file: File) -> Iterator[tuple[str, _Numbers]]:
             raise UsageError(
                 f"{file.name}:{number}: {many(fields, 'number')} behind {_shown(line)}; the lines before it have "
                 f"{width}. Fix the line."
+            )
+        if fields > width and _NUMBER.fullmatch(parts[-width - 1]):
+            raise UsageError(
+                f"{file.name}:{number}: more numbers than the {width} that the lines before it have: {_shown(line)}. "
+                "Fix the line."
             )
         word, *_ = line.rsplit(maxsplit=width)
         yield word.decode("utf-8", errors="replace"), _Numbers(line[len(word) :], width, f"{file.name}:{number}")

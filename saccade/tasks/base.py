@@ -47,11 +47,13 @@ class Table:
 
 
 class Scores(dict[str, Score]):
-    """Scores by name, and what they are made of, in tables."""
+    """Scores by name, and what they are made of, in tables; `remarks`: what was left out or mended, in sentences."""
 
-    def __init__(self, scores: Mapping[str, Score], tables: tuple[Table, ...]) -> None:
+    def __init__(
+        self, scores: Mapping[str, Score], tables: tuple[Table, ...] = (), remarks: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(scores)
-        self.tables = tables
+        self.tables, self.remarks = tables, remarks
 
 
 class Recipe(Section):

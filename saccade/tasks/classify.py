@@ -83,11 +83,6 @@ class ClassifyRecipe(Recipe):
         return self
 
     @model_validator(mode="after")
-    def _words_have_vectors(self) -> "ClassifyRecipe":
-        check_vectors(self.model.vectors, self.text.kind)
-        return self
-
-    @model_validator(mode="after")
     def _as_many_texts_as_are_compared(self) -> "ClassifyRecipe":
         if self.model.reads == "apart" and texts_of(self.data) == 1:
             raise ValueError(
@@ -170,7 +165,9 @@ class ClassifyRecipe(Recipe):
         given = [each.label for each in engine.classify([each.texts for each in every])]
         measured = classification([each.label for each in every], given, order=engine.labels.names)
         return Scores(
-            {"accuracy": measured.accuracy, "macro_f1": measured.macro_f1}, tables_of(measured, engine.labels)
+            {"accuracy": measured.accuracy, "macro_f1": measured.macro_f1},
+            tables_of(measured, engine.labels),
+            tuple(counts.mended("text")),
         )
 
     @staticmethod

@@ -15,10 +15,11 @@ from pydantic import ConfigDict, model_validator
 from saccade.checkpoint import Loaded
 from saccade.config import plain
 from saccade.data.batching import Cursor, Job, Plan, jobs, prefetch
-from saccade.data.columns import Columns, Ragged, ids_dtype, writing
+from saccade.data.columns import Columns, ids_dtype, writing
 from saccade.data.conll import TagCounts, Tagged
 from saccade.data.splits import Split
-from saccade.data.tagged import TagData, has_tagged, of_length, rewritten, split_tagged, written_scheme
+from saccade.data.tagged import TagData, checking, has_tagged, of_length, rewritten, split_tagged, written_scheme
+from saccade.data.tagged_store import append_lines, chunks, collate_tagged, numbered, stretches
 from saccade.data.vectors import vector_words
 from saccade.disk import write_file
 from saccade.errors import UsageError
@@ -27,15 +28,15 @@ from saccade.models.build import build_tagger
 from saccade.models.tagger import CrfOutput, Tagger, TaggerConfig, TaggerSizes
 from saccade.models.trainable import Trainable
 from saccade.score_tags import evaluate_tags, score_tags
-from saccade.tag import TAGS_FILE, WORDS_FILE, Engine, read_tags, read_words, sizes_of
-from saccade.tasks.base import Recipe, preset_gives
+from saccade.tag import MAX_WORDS, TAGS_FILE, WORDS_FILE, Engine, read_tags, read_words, sizes_of
+from saccade.tasks.base import Recipe, Scores, preset_gives
 from saccade.tasks.vectors import begin_with, check_vectors, open_run_vectors, write_run_vectors
 from saccade.tasks.vectors import told as told_of_vectors
 from saccade.text import BpeText, train_tokenizers
-from saccade.text.tags import Scheme, TagSet
+from saccade.text.tags import Scheme, TagSet, converted
 from saccade.text.words import GivenWords, PiecesOfWords, WordForm, WordList, WordTextConfig
 from saccade.train.numerics import autocast
-from saccade.types import PAD, UNKNOWN, Batch, Layout, Tokens
+from saccade.types import UNKNOWN, Batch, Tokens
 
 EXAMPLE_ROWS = 32
 """Sentences that the operations of a word are counted on."""
@@ -43,8 +44,8 @@ SAMPLE = 2000
 """Sentences that vocabularies are estimated from."""
 READ = "tagged"
 """Under which a store says what was read for it, line by line."""
-AT_ONCE = 1000
-"""Sentences that are written together."""
+CONTINUED = "continued"
+"""Under which it names the rows that go on with the sentence of the row before."""
 _SPLITS: tuple[Split, ...] = ("train", "valid")
 _SHORT = 48
 
@@ -143,22 +144,25 @@ class TagRecipe(Recipe):
         return self.model.characters is not None
 
     def scores(self, loaded: Loaded, files: Sequence[Path], split: Split, base: Path) -> dict[str, Score]:
-        rows = list(self._to_score(files, split, base))
+        engine, counts = Engine.of(loaded), TagCounts()
+        rows = list(self._to_score(files, split, base, engine.tags.scheme, counts))
         if not rows:
             raise UsageError(f"{' '.join(map(str, files)) or f'data.{split}'}: holds no sentence to score.")
-        engine = Engine.of(loaded)
-        return evaluate_tags(engine, [row.words for row in rows], [row.tags for row in rows]).scores
+        found = evaluate_tags(engine, [row.words for row in rows], [row.tags for row in rows])
+        return Scores(found.scores, remarks=tuple(counts.mended_told()))
 
-    def _to_score(self, files: Sequence[Path], split: Split, base: Path) -> Iterator[Tagged]:
-        data = self.data
+    def _to_score(
+        self, files: Sequence[Path], split: Split, base: Path, scheme: Scheme, counts: TagCounts
+    ) -> Iterator[Tagged]:
+        data = checking(self.data, scheme)
         if files:
             if data.kind == "notices":
                 raise UsageError(f"{files[0]}: the run was trained on generated sentences, whose files have no layout.")
             data = data.model_copy(update={"test": tuple(str(file.resolve()) for file in files)})
-            return split_tagged(data, "test", base=base, counts=TagCounts())
+            return split_tagged(data, "test", base=base, counts=counts)
         if not has_tagged(data, split):
             raise UsageError(f"the recipe names no data.{split}. Give files, or --split valid for the validation data.")
-        return split_tagged(data, split, base=base, counts=TagCounts())
+        return split_tagged(data, split, base=base, counts=counts)
 
     @staticmethod
     def next_command(run: Path) -> list[str]:
@@ -232,26 +236,29 @@ class TagTask:
         dtypes: dict[str, Any] = {"source": ids_dtype(text.size), "target": ids_dtype(len(tags) + 1)}
         if text.in_pieces or text.letters:
             dtypes["inside"] = ids_dtype(text.size if text.in_pieces else text.letters)
-        with writing(folder, dtypes | ({"text": "uint8"} if split == "valid" else {})) as writer:
+        continued: list[int] = []
+        with writing(folder, dtypes | ({"text": "uint8", "gold": "uint8"} if split == "valid" else {})) as writer:
             rows = 0
-            for some in _chunks(self._kept(split, tags.scheme, written, counts)):
+            kept = self._kept(split, tags.scheme, written, counts)
+            for some in chunks(stretches(kept, MAX_WORDS, continued) if split == "valid" else kept):
                 rows += len(some)
+                if split == "valid":
+                    append_lines(writer["text"], [" ".join(row.words) for row in some])
+                    append_lines(writer["gold"], ["\n".join(row.tags) for row in some])
+                    some = [row._replace(tags=tuple(converted(row.tags, tags.scheme))) for row in some]
                 read = text.read([row.words for row in some])
                 lengths = np.array([len(row.words) for row in some], dtype=np.int64)
                 writer["source"].append(read.ids.numpy(), lengths)
-                writer["target"].append(_numbered(some, ids, counts), lengths)
+                writer["target"].append(numbered(some, ids, counts), lengths)
                 if read.inside is not None:
                     writer["inside"].append(read.inside.ids.numpy(), read.inside.layout.lengths_B.numpy())
-                if split == "valid":
-                    lines = [" ".join(row.words).encode("utf-8", "replace") for row in some]
-                    sizes = np.array([len(line) for line in lines], dtype=np.int64)
-                    writer["text"].append(np.frombuffer(b"".join(lines), dtype=np.uint8), sizes)
             if not rows:
                 told = " ".join(counts.sentences_told())
                 raise UsageError(f"data.{split}: no usable sentence is left: {told} Check the files that it names.")
             writer.facts = {
-                "rows": rows,
+                "rows": rows - len(continued),
                 "unit": "sentences",
+                CONTINUED: continued,
                 "tokens": {"word": writer["source"].end},
                 "counts": counts.by_sentence().to_dict(),
                 READ: counts.to_dict(),
@@ -259,7 +266,8 @@ class TagTask:
 
     def _kept(self, split: Split, learnt: Scheme, written: Scheme, counts: TagCounts) -> Iterator[Tagged]:
         """Only training sentences may be too long: what is scored is scored whole."""
-        for row in self.recipe.sentences(split, self.base, counts):
+        data = checking(self.recipe.data, written)
+        for row in split_tagged(data, split, base=self.base, counts=counts):
             fits = of_length(self.recipe.data, row, counts) if split == "train" else row
             if fits is not None:
                 yield rewritten(fits, written=written, learnt=learnt, counts=counts)
@@ -274,22 +282,6 @@ class TagTask:
                 "data.scheme how spans are written."
             )
         return TagReady(self.recipe, text, tags, stores, vectors)
-
-
-def _chunks(rows: Iterator[Tagged]) -> Iterator[list[Tagged]]:
-    while some := list(islice(rows, AT_ONCE)):
-        yield some
-
-
-def _numbered(rows: Sequence[Tagged], ids: Mapping[str, int], counts: TagCounts) -> NDArray[np.int64]:
-    """A tag that the training data do not have is PAD: no loss counts it."""
-    numbers = []
-    for row in rows:
-        for tag in row.tags:
-            if tag not in ids:
-                counts.note("unknown_tags", row.place)
-            numbers.append(ids.get(tag, PAD))
-    return np.array(numbers, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -393,7 +385,7 @@ class TagReady:
         store, precision = self.stores["valid"], self.recipe.train.precision
         plan = Plan(self._lengths("valid"), at_once, seed=0).epoch(0)
         nll, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
-        gold, found = list[list[str]](), list[list[str]]()
+        found: dict[int, list[str]] = {}
         for k in range(len(plan)):
             batch = collate_tagged(store, plan[k])
             tokens += batch.tokens
@@ -402,40 +394,27 @@ class TagReady:
                 scores_NK, layout = model(on_device.source), on_device.source.layout
                 nll += model.loss_of(scores_NK, layout, on_device.target.ids).nll
                 best_N = model.best_of(scores_NK, layout, probabilities=False).tags_N
-            lengths = batch.source.layout.lengths_B.tolist()
-            gold += self._names(batch.target.ids.tolist(), lengths)
-            found += self._names(best_N.tolist(), lengths)
+            rest = iter(best_N.tolist())
+            for row, length in zip(batch.index, batch.source.layout.lengths_B.tolist(), strict=True):
+                found[row] = [self.tags.name(number) for number in islice(rest, length)]
         values = {"loss": nll.item() / max(1, tokens)}
-        scored = score_tags(self.tags, None, gold, gold, found, confidence=False).scores
+        gold, given = self._whole(self._gold), self._whole([found[row] for row in range(len(found))])
+        scored = score_tags(self.tags, None, gold, gold, given, confidence=False).scores
         return values | {name: scored[name].value for name in TagRecipe.METRICS if name in scored}
 
-    def _names(self, numbers: list[int], lengths: list[int]) -> list[list[str]]:
-        """Rows of tags; one that is not known is one that no model can find."""
-        rest = iter(numbers)
-        unknown = "" if self.tags.scheme == "none" else "B-<unknown>"
-        return [[self.tags.name(n) if n != PAD else unknown for n in islice(rest, length)] for length in lengths]
+    @cached_property
+    def _gold(self) -> list[list[str]]:
+        """The right tags of each row by their names, those that training never had, too: as `evaluate` has them."""
+        gold = self.stores["valid"]["gold"]
+        return [gold[row].tobytes().decode("utf-8").split("\n") for row in range(len(gold.offsets) - 1)]
 
-
-def collate_tagged(store: Columns, rows: NDArray[np.integer[Any]]) -> Batch:
-    """The rows as one packed batch."""
-    source, target = store["source"], store["target"]
-    words, lengths = source.take(rows)
-    layout = Layout.padded(torch.from_numpy(lengths)).packed()
-    inside = None
-    if "inside" in store:
-        made_of, sizes = store["inside"].take(_tokens_of(source, rows, lengths))
-        inside = Tokens(_long(made_of), Layout.padded(torch.from_numpy(sizes)).packed())
-    tags, _ = target.take(rows)
-    return Batch(Tokens(_long(words), layout, inside=inside), Tokens(_long(tags), layout), tuple(rows.tolist()))
-
-
-def _tokens_of(side: Ragged, rows: NDArray[np.integer[Any]], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which tokens of a column the rows are, one behind the other."""
-    starts = side.offsets[rows]
-    before = np.cumsum(lengths) - lengths
-    at: NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
-    return at
-
-
-def _long(values: NDArray[Any]) -> torch.Tensor:
-    return torch.from_numpy(values.astype(np.int64))
+    def _whole(self, rows: list[list[str]]) -> list[list[str]]:
+        """Sentences, out of the stretches that they are read in."""
+        continued = set(self.stores["valid"].facts[CONTINUED])
+        whole: list[list[str]] = []
+        for number, tags in enumerate(rows):
+            if number in continued:
+                whole[-1] = whole[-1] + tags
+            else:
+                whole.append(tags)
+        return whole

@@ -65,6 +65,12 @@ class Initial:
                     "tokenizer comes with the encoder."
                 )
         check_alike(recipe["model"]["encoder"], plain(encoder), self.name)
+        here, there = _beside(recipe["model"]), _beside(tree)
+        if here != there:
+            raise UsageError(
+                f"init_from: the encoder in {self.name} is another: beside each token it reads {there} there, "
+                f"{here} here (model.characters). Set model.characters as it is there."
+            )
 
     def give_text(self, folder: Path) -> None:
         """The run's tokenizer, in the place of one that would be learnt from the data."""
@@ -94,3 +100,11 @@ class Initial:
     def frozen(self, model: Trainable) -> None:
         if self.freeze:
             freeze_encoder(model)
+
+
+def _beside(model: Mapping[str, Any]) -> str:
+    """What an encoder reads of a word's characters, of which the width alone matters to its weights."""
+    characters = model.get("characters")
+    if not characters:
+        return "nothing"
+    return f"{characters.get('filters', characters.get('width'))} numbers of its characters"

@@ -157,6 +157,47 @@ def test_tags_that_training_never_had(corpus: Path, tmp_path: Path) -> None:
     assert validated["accuracy"] == pytest.approx(scores(tmp_path / "run", "valid")["accuracy"])
 
 
+@pytest.mark.parametrize("model", ["lstm", "lstm, cnn, crf", "lstm of characters"])
+def test_validation_gives_what_evaluate_gives(corpus: Path, tmp_path: Path, model: str) -> None:
+    """Also beside tags that training never had, and of a sentence that is longer than what is read together."""
+    (tmp_path / "train.conll").write_text((corpus / "train.conll").read_text())
+    valid = (corpus / "valid.conll").read_text()
+    long = "".join(row + "\n" for row in valid.split("\n") * 4 if row)
+    odd = "Ada B-PER\nof I-TIME\nVelsa I-PER\ncame O\n\nPort I-LOC\nB B-LOC\nC I-TIME\n"
+    (tmp_path / "valid.conll").write_text(f"{valid}\n{odd}\n{long}")
+    assert long.count("\n") > 256
+    recipe = tag_recipe(tmp_path, model, "data.test=null", "train.updates=24", "train.optimizer.rate=4e-2")
+    saccade.train(recipe, tmp_path / "run", device="cpu")
+    facts = json.loads((tmp_path / "run" / "data" / "valid" / "store.json").read_text())
+    assert facts["rows"] == valid.count("\n\n") + 4
+    found = scores(tmp_path / "run", "valid")
+    assert found["f1"] > 0 or recipe.text.kind != "words"
+    validated = notes(tmp_path / "run", "validated")
+    chosen = min(validated, key=lambda each: each["loss"])
+    assert {name: chosen[name] for name in ("accuracy", "f1")} == {
+        name: pytest.approx(found[name]) for name in ("accuracy", "f1")
+    }
+
+
+def test_a_tag_that_writes_no_span_is_told_by_line(corpus: Path, runs: dict[str, Path], tmp_path: Path) -> None:
+    """Where all others do: in a file to be scored, and in validation data before anything is trained."""
+    (tmp_path / "wrong.conll").write_text("a O\n\nb O\nc PER\n")
+    message = r"wrong\.conll:4: the tag 'PER' is none of"
+    with pytest.raises(UsageError, match=message):
+        scores(runs["lstm"], "test", tmp_path / "wrong.conll")
+    recipe = tag_recipe(corpus, "lstm", f"data.valid={tmp_path / 'wrong.conll'}")
+    with pytest.raises(UsageError, match=message):
+        saccade.train(recipe, tmp_path / "run", device="cpu")
+
+
+def test_another_width_of_characters_is_told(corpus: Path, runs: dict[str, Path], tmp_path: Path) -> None:
+    tree = config.plain(tag_recipe(corpus, "lstm, cnn, crf")) | {"init_from": str(runs["lstm, cnn, crf"])}
+    tree["model"]["characters"] = None
+    (tmp_path / "tag.yaml").write_text(config.to_yaml(tree))
+    with pytest.raises(UsageError, match=r"reads 5 numbers of its characters there, nothing here \(model\.char"):
+        saccade.train(tmp_path / "tag.yaml", tmp_path / "run", device="cpu")
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [

@@ -59,11 +59,12 @@ def test_formats() -> None:
     by_line = [line.split("\t") for line in classified("run", *LINES, "--scores").splitlines()]
     assert by_line == [[f"{each.probability:.4f}", each.label] for each in answers]
     rows = classified("run", *LINES, "-f", "tsv").split("\n")[:-1]
-    assert rows == [f"{each.label}\t{line}" for each, line in zip(answers, LINES, strict=True)]
+    # a tab within a text would be a column
+    assert rows == [f"{each.label}\t{line}".replace("x\ty", "x y") for each, line in zip(answers, LINES, strict=True)]
     rows = classified("run", *LINES, "-f", "tsv", "--scores", "--top", "2").split("\n")[:-1]
     for row, each, line in zip(rows, answers, LINES, strict=True):
         cells = [cell for a in each.answers for cell in (a.label, f"{a.probability:.4f}")]
-        assert row == "\t".join([*cells, line])
+        assert row == "\t".join([*cells, line.replace("\t", " ")])
     found = [json.loads(line) for line in classified("run", *LINES, "-f", "jsonl").splitlines()]
     for each, row, line in zip(answers, found, LINES, strict=True):
         assert (row["text"], row["label"], row["cut"]) == (line, each.label, False)
@@ -140,6 +141,21 @@ def test_what_evaluate_refuses(arguments: list[str], told: str) -> None:
     done = saccade_command("evaluate", *arguments)
     assert done.exit_code == 2
     assert told in done.stderr
+
+
+def test_evaluate_tells_what_it_leaves_out(home: Path, tmp_path: Path) -> None:
+    """On stderr: a share of rows that are not scored flatters no one without being told."""
+    chosen = recipe(home / "data-run", "gru", "data.on_bad=repair", "train.updates=1")
+    saccade.train(chosen, tmp_path / "run", device="cpu")
+    rows = (home / "data-run" / "test.tsv").read_text(encoding="utf-8")
+    (tmp_path / "more.tsv").write_text("alone\n" + rows, encoding="utf-8")
+    done = saccade_command("evaluate", tmp_path / "run", tmp_path / "more.tsv", "-f", "json")
+    assert done.exit_code == 0, done.stderr
+    assert "Rows left out because they could not be read: 1 (" in done.stderr
+    assert "more.tsv:1)" in done.stderr
+    json.loads(done.stdout)
+    whole = saccade_command("evaluate", tmp_path / "run", home / "data-run" / "test.tsv")
+    assert whole.stderr == ""
 
 
 def test_evaluate_reads_other_files(tmp_path: Path) -> None:

@@ -74,6 +74,40 @@ def test_conllu_reads_back(folder: Path) -> None:
     assert sentence[-2]["misc"]["SpaceAfter"] == "No"
 
 
+def test_an_empty_line_is_no_sentence_of_conllu(folder: Path) -> None:
+    """CoNLL-U has none without words; the number of the line says that there was one."""
+    out = tagged(folder, "", "x", " ", "y", "", "-f", "conllu")
+    blocks = out.split("\n\n")
+    assert blocks.pop() == ""
+    assert [block.split("\n")[0] for block in blocks] == ["# sent_id = 2", "# sent_id = 4"]
+    assert all(block.split("\n")[-1].startswith("1\t") for block in blocks)
+
+
+def test_a_scheme_where_no_spans_are_written_is_refused(folder: Path, tmp_path: Path) -> None:
+    import saccade
+
+    recipe = tag_recipe(folder, "lstm", "data.scheme=none", "train.updates=1")
+    saccade.train(recipe, tmp_path / "words", device="cpu")
+    done = saccade_command("tag", tmp_path / "words", "a", "--scheme", "bioes", "--device", "cpu")
+    assert done.exit_code == 2
+    assert "--scheme bioes: " in done.stderr
+    assert saccade_command("tag", tmp_path / "words", "a", "--device", "cpu").exit_code == 0
+
+
+def test_evaluate_tells_what_it_leaves_out_and_what_is_no_run(folder: Path, tmp_path: Path) -> None:
+    import saccade
+
+    saccade.train(tag_recipe(folder, "lstm", "data.on_bad=repair", "train.updates=1"), tmp_path / "run", device="cpu")
+    (tmp_path / "bad.conll").write_text("a O\nb\n\nc O\n")
+    done = saccade_command("evaluate", tmp_path / "run", tmp_path / "bad.conll", "--device", "cpu")
+    assert done.exit_code == 0, done.stderr
+    assert "Rows that could not be read: 1 (" in done.stderr
+    assert "bad.conll:2)" in done.stderr
+    missing = saccade_command("evaluate", tmp_path / "missing", tmp_path / "bad.conll")
+    assert missing.exit_code == 2
+    assert "is no run folder" in missing.stderr
+
+
 def test_jsonl_has_places_and_scores(folder: Path) -> None:
     found = json.loads(tagged(folder, LINE, "-f", "jsonl"))
     assert found["text"] == LINE

@@ -70,6 +70,8 @@ def test_comments_only_where_asked_for(tmp_path: Path) -> None:
     sentences, counts = read(tmp_path, text, comments=True)
     assert [sentence.words for sentence in sentences] == [("a",)]
     assert counts.comments == 2
+    within = read(tmp_path, "a O\n# note O\nb O\n\nc O\n", comments=True)[0]
+    assert [sentence.words for sentence in within] == [("a", "b"), ("c",)]
 
 
 @pytest.mark.parametrize(

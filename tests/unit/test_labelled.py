@@ -145,6 +145,24 @@ def test_what_is_held_out_is_a_share_and_equal_texts_stay_together() -> None:
 # ---- labels
 
 
+def test_what_was_noted_is_told_by_one_of_two_sides_alone(tmp_path: Path) -> None:
+    """A row that cannot be read by the training side; what was mended in a row by the side that has it."""
+    rows = b"".join(b"a\ttext %d\r\n" % i for i in range(40))
+    (tmp_path / "a.tsv").write_bytes(b"alone\n" + rows + b"alone\n")
+    counted = {}
+    for held_out in (False, True):
+        found, counts = read({"tsv": "a.tsv"}, tmp_path, on_bad="repair", chosen=Chosen(0.3, held_out))
+        assert 0 < len(found) == counts.kept == counts.carriage_returns < 40
+        assert counts.lines == counts.kept + counts.bad_rows
+        counted[held_out] = counts
+    assert (counted[False].bad_rows, counted[True].bad_rows) == (2, 0)
+    assert counted[False].kept + counted[True].kept == 40
+    problems: dict[bool, list[str]] = {False: [], True: []}
+    for held_out, told in problems.items():
+        read({"tsv": "a.tsv"}, tmp_path, problems=told, chosen=Chosen(0.3, held_out))
+    assert [len(told) for told in problems.values()] == [2, 0]
+
+
 def test_labels_in_order_and_back() -> None:
     labels = Labels.of(["10", "9", "-1", "b", "a", "9"])
     assert labels.names == ("-1", "9", "10", "a", "b")
