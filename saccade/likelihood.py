@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from saccade.config import Section
 from saccade.data.streams import ReadConfig, Streams, StreamsConfig, Text, Windows, WindowsConfig
+from saccade.errors import UsageError
 from saccade.loss import output_loss
 from saccade.models.language_model import LanguageModel
 from saccade.models.reading import Carried
@@ -49,6 +50,10 @@ class DynamicConfig(Section):
     """Tokens of a segment: after each, the weights change."""
 
 
+ASTRAY = 100.0
+"""Nats a token, over a segment, that no model worth a number comes to."""
+
+
 @dataclass(frozen=True)
 class Reader:
     """A model and how it reads."""
@@ -78,6 +83,8 @@ class Reader:
             log_p_N = gold_log_probabilities(model.output, features_ND, gold_N)
             if memory is not None:
                 log_p_N = memory.mixed(log_p_N, features_ND, gold_N)
+            if learner is not None:
+                _check(log_p_N)
             yield log_p_N.cpu()
             if learner is not None:
                 learner.learn(batch, carried)
@@ -241,3 +248,9 @@ class _Learner:
                     weight.sub_(self.config.rate * gradient)
                 if self.config.decay:
                     weight.add_(self.config.decay * (trained - weight))
+
+
+def _check(log_p_N: Tensor) -> None:
+    """What is learnt on the way must not lead astray: the number at the end would say nothing of the model."""
+    if not float(log_p_N.mean()) > -ASTRAY:
+        raise UsageError("dynamic evaluation has gone astray: tokens have next to no probability. Lower its rate.")

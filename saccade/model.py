@@ -13,7 +13,7 @@ from saccade.decode.sampling import SampleConfig
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import SaccadeError, UsageError
 from saccade.evaluate import Evaluation, Scored, evaluate, score
-from saccade.fill import BLANK, Filled, Filler, tokenizer_of
+from saccade.fill import BLANK, MAX_TOKENS, Filled, Filler, tokenizer_of
 from saccade.generate import Engine as Writer
 from saccade.generate import Generation, Piece, ScoredText
 from saccade.inspect.attention import attention_trace
@@ -222,7 +222,9 @@ class Model:
         model = self.loaded.model
         if not isinstance(model, MaskedModel):
             raise self._not_for("fill", "masked-language-model")
-        return Filler(model, tokenizer_of(self.loaded), self.loaded.device)
+        most = self.config.get("max_length")  # of a longer line it has learnt nothing
+        limit = most if isinstance(most, int) and 0 < most < MAX_TOKENS else MAX_TOKENS
+        return Filler(model, tokenizer_of(self.loaded), self.loaded.device, limit)
 
     @overload
     def fill(self, lines: str, *, top: int = ..., blank: str = ...) -> Filled: ...

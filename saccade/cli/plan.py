@@ -6,6 +6,7 @@ from pathlib import Path
 from saccade import config
 from saccade.cli.streams import say, tell
 from saccade.cli.words import amount, megabytes
+from saccade.errors import UsageError
 from saccade.recipe import Recipe
 from saccade.text import CharText
 
@@ -14,8 +15,17 @@ _NO_TOKENS = ("labels",)
 """Sizes that are of something else."""
 
 
+def beginnings(recipe: Recipe, base: Path) -> list[tuple[str, str]]:
+    """How each split begins; an error where there is nothing to train on."""
+    found = [(str(split), begins) for split, begins in recipe.beginnings(base)]
+    for split, begins in found:
+        if split != "test" and begins.startswith("holds no"):
+            raise UsageError(f"data.{split} {begins}: there is nothing to learn from. Is it the right file?")
+    return found
+
+
 def tell_plan(recipe: Recipe, base: Path, out: Path, *, resume: bool, overwrite: bool) -> None:
-    for split, begins in recipe.beginnings(base):
+    for split, begins in beginnings(recipe, base):
         tell(f"data: {split} {begins}")
     say(config.to_yaml(config.plain(recipe)).rstrip("\n"))
     sizes, known = recipe.vocabularies(base)

@@ -103,11 +103,11 @@ def _order(name: str | None, settings: tuple[str, ...], out: Path | None, *, res
 def _check_before(order: Order, *, overwrite: bool) -> None:
     """What can be told at once, before all of the data are read."""
     from saccade.checkpoint import is_run
+    from saccade.cli.plan import beginnings
 
     if overwrite and order.out.is_dir() and any(order.out.iterdir()) and not is_run(order.out):
         raise UsageError(f"{order.out}: is not empty and is no run folder; --overwrite replaces runs alone.")
-    for _ in order.recipe.beginnings(order.base):
-        pass
+    beginnings(order.recipe, order.base)
 
 
 def _run(order: Order, *, resume: bool, overwrite: bool, device: str, quiet: bool, profile: bool) -> None:

@@ -112,7 +112,7 @@ class LanguageModelRecipe(Recipe):
         for split in ("train", "valid", "test"):
             if has_split(self.data, split):
                 first = next(split_text(self.data, split, base=base, counts=Counts()), None)
-                yield split, "is empty" if first is None else f"begins {first.text[:60]!r}"
+                yield split, "holds no text" if first is None else f"begins {first.text[:60]!r}"
 
     def checked(self, base: Path) -> dict[str, list[str]]:
         found = {}

@@ -324,7 +324,8 @@ class MaskedReady:
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"text": plain(self.recipe.text), "masking": plain(self.recipe.masking)}
+        settings = {"text": plain(self.recipe.text), "masking": plain(self.recipe.masking)}
+        return settings | {"max_length": most_tokens(self.recipe.data)}
 
     @property
     def examples(self) -> tuple[int, str]:

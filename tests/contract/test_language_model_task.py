@@ -258,3 +258,14 @@ def test_a_folder_that_says_something_else_is_refused(tmp_path: Path) -> None:
         with pytest.raises(SaccadeError, match=message):
             _ = saccade.api.Model(loaded).writer
         loaded.config[key] = kept
+
+
+def test_dynamic_evaluation_that_goes_astray_is_told(tmp_path: Path) -> None:
+    little = ("data={kind: grammar, train: 40, valid: 4, test: 4}", "model.decoder.width=16", "text.size=500")
+    short = ("train.updates=3", "train.validate_every=3", "train.workers=0", "read.streams=2", "read.steps=8")
+    saccade.train(saccade.recipe("word-lm", *little, *short), tmp_path / "run", device="cpu")
+    model = saccade.load(tmp_path / "run", "cpu")
+    lines = ["the queen speaks ."] * 40
+    assert model.perplexity(lines, dynamic=DynamicConfig(rate=1e-4, steps=5)).per_token > 1.0
+    with pytest.raises(UsageError, match="gone astray"):
+        model.perplexity(lines, dynamic=DynamicConfig(rate=1e9, steps=5))

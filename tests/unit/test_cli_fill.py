@@ -92,7 +92,7 @@ def test_a_long_line_is_read_in_part_and_that_is_told(folder: Path) -> None:
     line = "the sky " * 600 + "[MASK]"
     done = saccade_command("fill", folder / "run", line, "[MASK]")
     assert done.stdout.startswith(line + "\n")
-    assert "1 line longer than 1,024 tokens: the rest of each was not read, and 1 blank there stayed." in done.stderr
+    assert "1 line longer than 512 tokens: the rest of each was not read, and 1 blank there stayed." in done.stderr
 
 
 def test_bytes_that_are_no_text(folder: Path) -> None:
