@@ -10,7 +10,10 @@ from saccade.train.schedule import InverseSqrtSchedule, ScheduleConfig
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Every = Annotated[int, Field(ge=1)]
-LOWER_IS_BETTER = ("loss", "perplexity", "ter", "wer", "cer", "per", "g2p_wer")
+LOWER_IS_BETTER = (
+    "loss", "perplexity", "perplexity_per_word", "perplexity_per_byte", "bits_per_character", "nats_per_frame",
+    "ter", "wer", "cer", "per", "g2p_wer",
+)  # fmt: skip
 """Metrics of which less is better; of all others, more."""
 
 
