@@ -94,7 +94,7 @@ def _kind(value: object) -> str:
             return repr(value)[:40]
 
 
-def override(tree: Mapping[str, Any], setting: str) -> Tree:
+def override(tree: Mapping[str, Any], setting: str, *, option: str = "--set") -> Tree:
     """A copy of the tree with one `dotted.name=value` set; the value is read as YAML.
 
     Giving a section another `kind` starts that section afresh: the settings of the old kind do not fit the new one.
@@ -102,8 +102,9 @@ def override(tree: Mapping[str, Any], setting: str) -> Tree:
     name, equals, text = setting.partition("=")
     keys = name.strip().split(".")
     if not equals or not all(keys):
-        raise UsageError(f"--set {setting}: write it as name=value, for example --set train.updates=500.")
-    return _with(tree, keys, parse_yaml(text, f"--set {name}"), name)
+        example = "train.updates=500" if option == "--set" else "beam=4"
+        raise UsageError(f"{option} {setting}: write it as name=value, for example {option} {example}.")
+    return _with(tree, keys, parse_yaml(text, f"{option} {name}"), f"{option} {name}")
 
 
 def _with(tree: Mapping[str, Any], keys: Sequence[str], value: Any, name: str) -> Tree:
@@ -116,7 +117,7 @@ def _with(tree: Mapping[str, Any], keys: Sequence[str], value: Any, name: str) -
     if below is None:
         below = {}
     if not isinstance(below, Mapping):
-        raise UsageError(f"--set {name}: {first} holds {below!r}, which has no setting {'.'.join(rest)!r}.")
+        raise UsageError(f"{name}: {first} holds {below!r}, which has no setting {'.'.join(rest)!r}.")
     return {**tree, first: _with(below, rest, value, name)}
 
 

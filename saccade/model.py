@@ -154,10 +154,14 @@ class Model:
         n_best: int | None = None,
         length_penalty: float | None = None,
         max_length: int | None = None,
+        settings: Sequence[str] = (),
     ) -> DecodeConfig:
-        """The model's own way to decode, with what is given here instead."""
+        """The model's own way to decode, with what is given here instead; `settings`: `name=value` of any other."""
         given = {"beam": beam, "n_best": n_best, "alpha": length_penalty, "max_length": max_length}
-        tree = config.plain(self.decode) | {name: value for name, value in given.items() if value is not None}
+        tree = config.plain(self.decode)
+        for setting in settings:
+            tree = config.override(tree, setting, option="--decode")
+        tree |= {name: value for name, value in given.items() if value is not None}
         if beam is not None and n_best is None:
             tree["n_best"] = min(tree["n_best"], beam)
         if length_penalty is not None and tree["length"] == "none":

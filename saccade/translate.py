@@ -12,7 +12,7 @@ from saccade.decode.settings import DecodeConfig, search
 from saccade.errors import UsageError
 from saccade.models.translator import Translator
 from saccade.text import TextPair
-from saccade.types import END, Hypothesis, Tokens
+from saccade.types import END, Hypothesis, State, Step, Tokens
 
 MAX_SOURCE_TOKENS = 1024
 MAX_HYPOTHESES = 1024
@@ -116,9 +116,13 @@ class Engine:
     @torch.inference_mode()
     def _search(self, sources: list[Source], config: DecodeConfig) -> list[list[Hypothesis]]:
         limits = [config.limit(len(source.ids)) for source in sources]
+        step, state = self.begin(sources, max(limits))
+        return search(step, state, limits=limits, config=config)
+
+    def begin(self, sources: Sequence[Source], max_steps: int) -> tuple[Step, State]:
+        """What every search goes on from: the step function, and the state with one hypothesis a source."""
         encoded = self.model.encode(as_tokens(sources).to(self.device))
-        state = self.model.start(encoded, max(limits))
-        return search(self.model.step, state, limits=limits, config=config)
+        return self.model.step, self.model.start(encoded, max_steps)
 
     def _output(self, hypothesis: Hypothesis) -> Output:
         # A line break is never part of a line: where a model writes one, the line contract wins. Many readers take a

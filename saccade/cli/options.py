@@ -19,6 +19,16 @@ LengthPenalty = Annotated[
 MaxLength = Annotated[
     int | None, typer.Option(help="The most tokens of an output. Default: the recipe's.", show_default=False)
 ]
+DecodeSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--decode",
+        metavar="NAME=VALUE",
+        help="Any setting of the recipe's decode section, as `length=gnmt`; can be given again. "
+        "`saccade settings decode` lists them.",
+        show_default=False,
+    ),
+]
 BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens translated at once.")]
 Cache = Annotated[
     str | None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from saccade.cli.options import BatchTokens, Beam, Cache, Device, Dynamic, LengthPenalty, MaxLength, Run
+from saccade.cli.options import BatchTokens, Beam, Cache, DecodeSettings, Device, Dynamic, LengthPenalty, MaxLength, Run
 from saccade.cli.streams import count, read_lines, say, tell, to_json, write_lines
 from saccade.errors import GateFailed, UsageError
 from saccade.metrics.names import LESS_IS_BETTER, METRICS
@@ -61,6 +61,7 @@ def evaluate(
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     max_length: MaxLength = None,
+    settings: DecodeSettings = None,
     batch_tokens: BatchTokens = 4096,
     format_: Annotated[
         Literal["text", "json", "tsv", "markdown"], typer.Option("--format", "-f", help="How the scores are written.")
@@ -90,7 +91,13 @@ def evaluate(
         refuse(run, learning)
     if task_of(run) != "translate":
         given = [file for file in (source, reference) if file is not None]
-        asked = {"--beam": beam, "--length-penalty": length_penalty, "--max-length": max_length, "--output": out}
+        asked = {
+            "--beam": beam,
+            "--length-penalty": length_penalty,
+            "--max-length": max_length,
+            "--decode": settings,
+            "--output": out,
+        }
         refuse(run, {name: value for name, value in {**asked, "--refs": more}.items() if value is not None})
         told, about = _scores_of_files(run, given, split or "test", base, device, learning)
         _tell_scores(told, format_, about, metrics, _asked_gates(fail_under, fail_over))
@@ -117,7 +124,9 @@ def evaluate(
     model = load(run, device)
     names = list(model.metrics) if asked_names is None else asked_names
     _check_names(asked_gates, names)
-    decode = model.decoding(beam=beam, n_best=1, length_penalty=length_penalty, max_length=max_length)
+    decode = model.decoding(
+        beam=beam, n_best=1, length_penalty=length_penalty, max_length=max_length, settings=settings or ()
+    )
     found = model.evaluate(sources, references, metrics=names, decode=decode, batch_tokens=batch_tokens)
     if out is not None:
         write_lines(out, (each.text for each in found.translations))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import typer
 
-from saccade.cli.options import BatchTokens, Beam, Device, LengthPenalty, MaxLength, Run
+from saccade.cli.options import BatchTokens, Beam, DecodeSettings, Device, LengthPenalty, MaxLength, Run
 from saccade.cli.streams import Input, chunks, count, output, tell, to_json
 from saccade.errors import UsageError
 
@@ -31,6 +31,7 @@ def translate(
     n_best: Annotated[int | None, typer.Option(help="Outputs for each line, at most --beam.")] = None,
     length_penalty: LengthPenalty = None,
     max_length: MaxLength = None,
+    settings: DecodeSettings = None,
     batch_tokens: BatchTokens = 4096,
     format_: Annotated[
         Format,
@@ -60,7 +61,9 @@ def translate(
 
     model = load(run, device)
     n_best = 1 if format_ == "text" else n_best
-    decode = model.decoding(beam=beam, n_best=n_best, length_penalty=length_penalty, max_length=max_length)
+    decode = model.decoding(
+        beam=beam, n_best=n_best, length_penalty=length_penalty, max_length=max_length, settings=settings or ()
+    )
     if format_ == "nbest" and n_best is None:
         decode = decode.model_copy(update={"n_best": decode.beam})
     write = _writer(format_, scores, model)

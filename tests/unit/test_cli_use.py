@@ -125,6 +125,12 @@ def test_every_way_to_decode_is_heard() -> None:
         assert math.isclose(found["score"], found["log_probability"] / length**alpha, rel_tol=1e-6)
 
 
+def test_any_setting_of_the_search_can_be_given() -> None:
+    by_option = translated("wild", "dead beef", "--length-penalty", "0.25", "-f", "jsonl")
+    by_setting = translated("wild", "dead beef", "--decode", "length=average", "--decode", "alpha=0.25", "-f", "jsonl")
+    assert by_option == by_setting
+
+
 def test_a_length_penalty_is_heard_where_the_recipe_has_none() -> None:
     model = saccade.load("wild", "cpu")
     model.decode = model.decode.model_copy(update={"length": "none"})
@@ -137,6 +143,8 @@ def test_a_length_penalty_is_heard_where_the_recipe_has_none() -> None:
     ("arguments", "reason"),
     [
         (["run", "x", "--n-best", "2"], "--format nbest"),
+        (["run", "x", "--decode", "lenght=gnmt"], "length"),
+        (["run", "x", "--decode", "beam"], "--decode beam: write it as name=value"),
         (["run", "x", "--n-best", "4", "-f", "jsonl"], "n_best is 4 and beam is 3"),
         (["run", "x", "--scores", "-f", "jsonl"], "Leave it out"),
         (["run", "x", "-i", "test.src"], "both given"),
