@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any, Literal, TypedDict, Unpack, cast, overload
 
 from saccade import checkpoint, config
+from saccade.align import AlignConfig, Aligner, Aligning, Alignment
 from saccade.checkpoint import Loaded
 from saccade.classify import Classified, engine_of
 from saccade.classify import Engine as ClassifyEngine
@@ -169,25 +170,59 @@ class Model:
         return config.parse(DecodeConfig, tree, "decode")
 
     @overload
-    def translate(self, lines: str, *, beam: int | None = ..., n_best: int | None = ...) -> Translation: ...
+    def translate(
+        self, lines: str, *, beam: int | None = ..., n_best: int | None = ..., alignments: bool | AlignConfig = ...
+    ) -> Translation: ...
 
     @overload
     def translate(
-        self, lines: list[str] | tuple[str, ...], *, beam: int | None = ..., n_best: int | None = ...
+        self,
+        lines: list[str] | tuple[str, ...],
+        *,
+        beam: int | None = ...,
+        n_best: int | None = ...,
+        alignments: bool | AlignConfig = ...,
     ) -> list[Translation]: ...
 
     def translate(
-        self, lines: str | list[str] | tuple[str, ...], *, beam: int | None = None, n_best: int | None = None
+        self,
+        lines: str | list[str] | tuple[str, ...],
+        *,
+        beam: int | None = None,
+        n_best: int | None = None,
+        alignments: bool | AlignConfig = False,
     ) -> Translation | list[Translation]:
         """A line → its translation; a list of lines → a list.
 
         A model that reads dependency trees wants each line with its parse, here and everywhere: the text, a tab, and
-        for each word the place of its head, 0 for the root.
+        for each word the place of its head, 0 for the root. With `alignments` each translation has its `alignment`.
         """
-        decode = self.decoding(beam=beam, n_best=n_best)
         if isinstance(lines, str):
-            return self.engine.translate([lines], decode)[0]
-        return self.engine.translate(lines, decode)
+            return self.translate([lines], beam=beam, n_best=n_best, alignments=alignments)[0]
+        settings = AlignConfig() if alignments is True else alignments
+        aligner = self.aligner(settings) if settings else None  # refuses before anything is translated
+        found = self.engine.translate(lines, self.decoding(beam=beam, n_best=n_best))
+        return found if aligner is None else aligner.attach(lines, found)
+
+    def aligner(self, settings: AlignConfig, reverse: "Model | None" = None) -> Aligner:
+        """What aligns, by the model's attention."""
+        return Aligner(self.engine, settings, reverse=reverse.engine if reverse else None, name=str(self.path))
+
+    def align(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        reverse: "Model | None" = None,
+        weights: bool = False,
+        **given: Unpack[Aligning],
+    ) -> list[Alignment]:
+        """Which word of each target comes from which of its source; `given`: see `AlignConfig`.
+
+        `reverse` translates from target to source. With `weights`, what the links were read from is there, too.
+        """
+        aligner = self.aligner(config.parse(AlignConfig, dict(given), "align"), reverse)
+        return aligner.align(sources, targets, weights=weights)
 
     # ---- tag
 

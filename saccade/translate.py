@@ -31,6 +31,8 @@ class Output:
     tokens: tuple[int, ...]
     token_log_probabilities: tuple[float, ...]
     ended: bool
+    alignment: frozenset[tuple[int, int]] | None = None
+    """(source word, target word), each counted from 0, where it was asked for; see `saccade.align`."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,10 @@ class Translation:
     @property
     def score(self) -> float:
         return self.hypotheses[0].score
+
+    @property
+    def alignment(self) -> frozenset[tuple[int, int]] | None:
+        return self.hypotheses[0].alignment
 
 
 @dataclass(frozen=True)
