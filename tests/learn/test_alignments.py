@@ -1,6 +1,7 @@
 """Attention of models that have learnt a task lies where the words come from."""
 
 import random
+from dataclasses import replace
 
 import torch
 
@@ -41,24 +42,30 @@ def aer(learner: Translator, tested: list[Example], how: str) -> float:
 
 
 def test_who_reads_dates_looks_at_what_decides() -> None:
-    """Short dates, a few seconds: two of three links are right already, where an untaught model has one of ten."""
-    train = [each for each in examples(1, "train", 3000) if len(each.source) <= 12]
+    """Dates in numbers alone, as 14.09.57, which are learnt in seconds; an untaught model has one link of ten right."""
+    train, test = (
+        [each for each in examples(1, split, count) if _in_numbers(each)]
+        for split, count in (("train", 8000), ("test", 1500))
+    )
     text = train_tokenizers(
         CharText(size=400), (each.source for each in train), (each.target for each in train), seed=1
     )
-    test = [each for each in examples(1, "test", 1000) if len(each.source) <= 12]
 
     def task(draw: random.Random) -> Example:
         return _ids(draw.choice(train), text)
 
-    side = {"kind": "gru", "width": 48, "embedding": 24}
+    side = {"kind": "gru", "width": 64, "embedding": 32}
     model = {"encoder": side, "decoder": side | {"attention": {"score": "additive"}}}
-    lesson = Lesson(task, words=text.source.size - FIRST, updates=150, rows=32)
-    before = date_links(_aligner(taught(model, Lesson(task, lesson.words, updates=1)), text), test)
+    lesson = Lesson(task, words=text.source.size - FIRST, updates=250)
+    before = date_links(_aligner(taught(model, replace(lesson, updates=1)), text), test)
     after = date_links(_aligner(taught(model, lesson), text), test)
-    assert before["aer"].value >= 75
-    assert after["aer"].value <= 40
-    assert after["precision"].value >= 60
+    assert before["aer"].value >= 70
+    assert after["aer"].value <= 20
+    assert after["precision"].value >= 80
+
+
+def _in_numbers(each: DateExample) -> bool:
+    return len(each.source) <= 10 and not any(character.isalpha() for character in each.source)
 
 
 def _ids(each: DateExample, text: TextPair) -> Example:
