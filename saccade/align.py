@@ -19,7 +19,7 @@ from saccade.inspect.attention import cross_attention
 from saccade.inspect.links import Links, Method, joined, links_of, merged
 from saccade.metrics.links import swapped, write_links
 from saccade.text import Tokenizer
-from saccade.translate import CHARACTERS_PER_TOKEN, Engine, Source, Translation, as_tokens
+from saccade.translate import CHARACTERS_PER_TOKEN, Engine, Request, Source, Translation, as_tokens
 from saccade.types import END, UNKNOWN, Batch, Tokens
 
 THRESHOLD = 0.2
@@ -139,7 +139,12 @@ class Aligner:
         return self._align(read, self._read(targets), targets, batch_tokens, weights=weights)
 
     def attach(
-        self, lines: Sequence[str], translations: Sequence[Translation], batch_tokens: int = 4096, *, first: int = 1
+        self,
+        lines: Sequence[str | Request],
+        translations: Sequence[Translation],
+        batch_tokens: int = 4096,
+        *,
+        first: int = 1,
     ) -> list[Translation]:
         """Translations of the lines with the alignment of each hypothesis, by the very tokens that were found."""
         read = self.engine.read(lines, first=first)

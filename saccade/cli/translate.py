@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 import typer
 
 from saccade.cli.options import BatchTokens, Beam, DecodeSettings, Device, LengthPenalty, MaxLength, Run
+from saccade.cli.requests import InputFormat, requests_of
 from saccade.cli.scores import section
 from saccade.cli.streams import Input, chunks, count, output, tell, to_json
 from saccade.errors import UsageError
@@ -28,6 +29,18 @@ def translate(
     ] = None,
     source: Annotated[
         Path | None, typer.Option("--input", "-i", help="A file of lines, plain, .gz or .xz; - is stdin.")
+    ] = None,
+    input_format: Annotated[
+        InputFormat,
+        typer.Option(
+            help='text: a line is what it says; jsonl: {"text": …, "prefix": …, "must": […], "must_not": […]}.'
+        ),
+    ] = "text",
+    prefix: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="What every output begins with; a line's own wins over it.", show_default=False
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; - is stdout.")] = None,
     beam: Beam = None,
@@ -92,8 +105,9 @@ def translate(
     done = cut = endless = 0
     with output(out) as file, output(alignments or Path(os.devnull)) as links:
         for chunk in chunks(text, lines):
-            found = model.engine.translate(chunk, decode, batch_tokens, first=done + 1)
-            for translation in aligner.attach(chunk, found, batch_tokens, first=done + 1) if aligner else found:
+            requests = requests_of(chunk, input_format, prefix=prefix, first=done + 1)
+            found = model.engine.translate(requests, decode, batch_tokens, first=done + 1)
+            for translation in aligner.attach(requests, found, batch_tokens, first=done + 1) if aligner else found:
                 write(file, done, translation)
                 links.write(f"{_pharaoh(translation)}\n")
                 done += 1
