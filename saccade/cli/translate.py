@@ -1,7 +1,7 @@
 """`translate`: lines in, lines out. One line in is one line out, in order, whatever it holds."""
 
-import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
@@ -103,18 +103,17 @@ def translate(
     aligner = None if align is None and alignments is None else _aligner(model, align)
     write = _writer(format_, scores, model)
     done = cut = endless = 0
-    with output(out) as file, output(alignments or Path(os.devnull)) as links:
+    with output(out) as file, nullcontext() if alignments is None else output(alignments) as links:
         for chunk in chunks(text, lines):
             requests = requests_of(chunk, input_format, prefix=prefix, first=done + 1)
             found = model.engine.translate(requests, decode, batch_tokens, first=done + 1)
             for translation in aligner.attach(requests, found, batch_tokens, first=done + 1) if aligner else found:
                 write(file, done, translation)
-                links.write(f"{_pharaoh(translation)}\n")
+                _write_links(links, translation)
                 done += 1
                 cut += translation.cut
                 endless += not translation.hypotheses[0].ended
             file.flush()
-            links.flush()
     if lines is not None:
         lines.tell_repairs()
     if endless:
@@ -141,10 +140,12 @@ def _aligner(model: "Model", settings: str | None) -> "Aligner":
     return model.aligner(section(AlignConfig, settings, "--align") or AlignConfig())
 
 
-def _pharaoh(translation: "Translation") -> str:
+def _write_links(file: TextIO | None, translation: "Translation") -> None:
+    """Where it comes from, as a line; to a file, or to nowhere."""
     from saccade.metrics.links import write_links
 
-    return write_links(translation.alignment or ())
+    if file is not None:
+        file.write(f"{write_links(translation.alignment or ())}\n")
 
 
 Writer = Callable[[TextIO, int, "Translation"], None]

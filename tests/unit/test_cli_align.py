@@ -1,5 +1,6 @@
 """`align` and `translate --alignments`: formats, gold, files, refusals."""
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import saccade
 from saccade.align import AlignConfig
 from saccade.metrics.links import Gold, alignment_scores, read_gold
 from tests.contract.test_lines import odd_lines
-from tests.support.cli import RECIPE, saccade_command, shake, write_corpus
+from tests.support.cli import RECIPE, saccade_command, saccade_process, shake, write_corpus
 
 SOURCES = ["dead beef", "", "face  c", "ab cd e"]
 TARGETS = ["feeb daed", "x", "c ecaf", ""]
@@ -198,6 +199,16 @@ def test_json_lines_have_the_alignment_of_every_hypothesis(tmp_path: Path) -> No
     assert "alignment" not in json.loads(plain.stdout)["hypotheses"][0]
 
 
+def test_a_forced_prefix_is_aligned_like_what_follows_it(tmp_path: Path) -> None:
+    done = saccade_command("translate", "deep", *SOURCES, "--prefix", "fe de", "--alignments", tmp_path / "links")
+    outputs = done.stdout[:-1].split("\n")
+    assert outputs[0].startswith("fe de")
+    lines = (tmp_path / "links").read_text(encoding="utf-8")[:-1].split("\n")
+    given = saccade.load("deep", "cpu").align(SOURCES, outputs)
+    assert lines == [str(each) for each in given]
+    assert {link.split("-")[1] for link in lines[0].split()} >= {"0"}
+
+
 @pytest.mark.parametrize("run", ["run", "deep"])
 def test_every_odd_line_has_a_line_of_links(run: str, tmp_path: Path) -> None:
     lines = [line for line in odd_lines() if len(line) < 70_000][::8]
@@ -215,6 +226,20 @@ def test_every_odd_line_has_a_line_of_links(run: str, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.stderr
     assert done.stdout_bytes.count(b"\n") == len(lines)
     assert sum(bool(line) for line in done.stdout_bytes.split(b"\n")) > len(lines) / 4
+
+
+def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    process = saccade_process("translate", Path("run").resolve(), "--alignments", tmp_path / "links")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(b"ab\n" * 5000)
+        process.stdin.close()
+    told = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(60), told) == (0, b"")
 
 
 # ---- refusals
