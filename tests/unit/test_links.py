@@ -1,7 +1,9 @@
 """Alignments as sets of links: Pharaoh's format, how weights become links, and how links are scored."""
 
 import itertools
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from bench.alignments import without_gold, words
 from saccade.errors import UsageError
 from saccade.inspect.links import above, argmax, argmax_of_source, grow_diag, links_of, merged
 from saccade.metrics.links import (
@@ -241,3 +244,41 @@ def test_no_weights_no_links() -> None:
     for shape in ((0, 3), (3, 0), (0, 0), (2, 2)):
         for method in ("argmax", "intersection", "union", "grow-diag", "threshold"):
             assert links_of(np.zeros(shape), method, 0.2) == frozenset()
+
+
+# ---- gold as it is published
+
+
+@pytest.mark.parametrize(
+    ("name", "pairs", "sure", "possible"),
+    [
+        ("de-en.europarl-bicici.tsv", 100, 1232, 0),
+        ("en-fr.hansards.tsv", 447, 4038, 13400),
+        ("ro-en.naacl03.tsv", 248, 6198, 0),
+        ("zh-en.tsinghua.tsv", 450, 11238, 178),
+    ],
+)
+def test_published_gold_is_read(name: str, pairs: int, sure: int, possible: int) -> None:
+    """By the counts that their collection states; every link lies within its pair."""
+    path = Path(os.environ.get("SACCADE_DATA", "nowhere"), "word-alignments", name)
+    if not path.is_file():
+        pytest.skip("SACCADE_DATA names no folder with word-alignments")
+    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+    gold = [read_gold(links, f"{name} line {number}") for number, (_, _, links) in enumerate(rows, start=1)]
+    for (source, target, _), each in zip(rows, gold, strict=True):
+        check_range(each.possible, len(source.split(" ")), len(target.split(" ")), name)
+    assert len(gold) == pairs
+    assert sum(len(each.sure) for each in gold) == sure
+    assert sum(len(each.possible - each.sure) for each in gold) == possible
+
+
+def test_pairs_of_gold_are_known_in_any_dress() -> None:
+    """As the measurement on Europarl keeps them out of training."""
+    assert words("Herr Präsident, die EU’s 1.5 % (von 2000-2006) sind da!") == (
+        "herr präsident , die eu 's 1.5 % ( von 2000-2006 ) sind da !"
+    )
+    gold = [("das ist gut .", "this is good ."), ("ja .", "yes .")]
+    given_pairs = [("Das ist gut!", "This is fine."), ("Na gut.", "THIS IS GOOD"), ("Ja.", "Yes"), ("Nein.", "No.")]
+    found = [0, 0, 0]
+    assert list(without_gold(iter(given_pairs), gold, found)) == [("Nein.", "No.")]
+    assert found == [1, 1, 1]
