@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from saccade.cli import (
+    align,
     classify,
     data,
     demo,
@@ -176,6 +177,13 @@ _add(
     explain.explain,
     'saccade explain runs/dates "3 mars 1999" -o attention.html',
     'saccade explain runs/dates "3 mars 1999" --target 1999-03-03 -o attention.png',
+)
+_add(
+    app,
+    "align",
+    align.align,
+    "saccade align runs/dates test.src test.tgt",
+    "saccade align runs/dates pairs.tsv --gold pairs.tsv --method intersection",
 )
 _add(app, "settings", recipes.settings, "saccade settings", "saccade settings model.decoder")
 _add(app, "info", look.info, "saccade info", "saccade info runs/dates --json")

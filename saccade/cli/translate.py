@@ -1,16 +1,20 @@
 """`translate`: lines in, lines out. One line in is one line out, in order, whatever it holds."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import typer
 
 from saccade.cli.options import BatchTokens, Beam, DecodeSettings, Device, LengthPenalty, MaxLength, Run
+from saccade.cli.requests import InputFormat, requests_of
+from saccade.cli.scores import section
 from saccade.cli.streams import Input, chunks, count, output, tell, to_json
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
+    from saccade.align import Aligner
     from saccade.api import Model
     from saccade.translate import Translation
 
@@ -25,6 +29,18 @@ def translate(
     ] = None,
     source: Annotated[
         Path | None, typer.Option("--input", "-i", help="A file of lines, plain, .gz or .xz; - is stdin.")
+    ] = None,
+    input_format: Annotated[
+        InputFormat,
+        typer.Option(
+            help='text: a line is what it says; jsonl: {"text": …, "prefix": …, "must": […], "must_not": […]}.'
+        ),
+    ] = "text",
+    prefix: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="What every output begins with; a line's own wins over it.", show_default=False
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; - is stdout.")] = None,
     beam: Beam = None,
@@ -43,6 +59,23 @@ def translate(
         ),
     ] = "text",
     scores: Annotated[bool, typer.Option("--scores", help="text: write `score<TAB>text`.")] = False,
+    alignments: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write which source word each word comes from, a line for each line: Pharaoh's i-j, from 0.",
+            show_default=False,
+        ),
+    ] = None,
+    align: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SETTINGS",
+            help="How that is read from the attention, as method=intersection,layer=2, or on; jsonl then has it, too. "
+            "See `saccade align`.",
+            show_default=False,
+        ),
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Translate lines.
@@ -56,6 +89,7 @@ def translate(
         raise UsageError("--n-best: text has one line for each line in. Add --format nbest or --format jsonl.")
     if format_ != "text" and scores:
         raise UsageError(f"--scores: {format_} holds the scores anyway. Leave it out.")
+    _check_alignments(alignments, align, format_, out)
     lines = None if text else Input(source)
     from saccade.api import load
 
@@ -66,12 +100,16 @@ def translate(
     )
     if format_ == "nbest" and n_best is None:
         decode = decode.model_copy(update={"n_best": decode.beam})
+    aligner = None if align is None and alignments is None else _aligner(model, align)
     write = _writer(format_, scores, model)
     done = cut = endless = 0
-    with output(out) as file:
+    with output(out) as file, nullcontext() if alignments is None else output(alignments) as links:
         for chunk in chunks(text, lines):
-            for translation in model.engine.translate(chunk, decode, batch_tokens, first=done + 1):
+            requests = requests_of(chunk, input_format, prefix=prefix, first=done + 1)
+            found = model.engine.translate(requests, decode, batch_tokens, first=done + 1)
+            for translation in aligner.attach(requests, found, batch_tokens, first=done + 1) if aligner else found:
                 write(file, done, translation)
+                _write_links(links, translation)
                 done += 1
                 cut += translation.cut
                 endless += not translation.hypotheses[0].ended
@@ -85,6 +123,29 @@ def translate(
         )
     if cut:
         tell(f"{count(cut, 'line')} longer than {model.engine.max_source:,} tokens: the rest of each was not read.")
+
+
+def _check_alignments(alignments: Path | None, align: str | None, format_: Format, out: Path | None) -> None:
+    if align is not None and alignments is None and format_ != "jsonl":
+        raise UsageError(f"--align: {format_} has no room for alignments. Add --alignments FILE or --format jsonl.")
+    if alignments is not None and str(alignments) == str(out or "-"):
+        raise UsageError(
+            f"--alignments {alignments}: the translations go there, too. Name another file for one of them."
+        )
+
+
+def _aligner(model: "Model", settings: str | None) -> "Aligner":
+    from saccade.align import AlignConfig
+
+    return model.aligner(section(AlignConfig, settings, "--align") or AlignConfig())
+
+
+def _write_links(file: TextIO | None, translation: "Translation") -> None:
+    """Where it comes from, as a line; to a file, or to nowhere."""
+    from saccade.metrics.links import write_links
+
+    if file is not None:
+        file.write(f"{write_links(translation.alignment or ())}\n")
 
 
 Writer = Callable[[TextIO, int, "Translation"], None]
@@ -130,6 +191,7 @@ def _as_dict(translation: "Translation", model: "Model") -> dict[str, object]:
                 "tokens": pieces(each.tokens),
                 "token_log_probabilities": each.token_log_probabilities,
                 "ended": each.ended,
+                **({} if each.alignment is None else {"alignment": sorted(each.alignment)}),
             }
             for each in translation.hypotheses
         ],

@@ -82,6 +82,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the examples speak of: runs of every task, `train.yaml` and files of lines."""
     folder = tmp_path_factory.mktemp("examples")
     write_corpus(folder)
+    (folder / "pairs.tsv").write_text("3 mars 1999\t1999-03-03\t0-0 1?0 2-0\n", encoding="utf-8")
     (folder / "dates.txt").write_text("3 mars 1999\n\n1/31/2020\n", encoding="utf-8")
     done = saccade_command("train", "dates", "-q", "--out", folder / "runs" / "dates", *_small())
     assert done.exit_code == 0, done.stderr

@@ -18,7 +18,7 @@ FLOOR = {"types", "config", "errors", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
     "metrics", "evaluate", "inspect", "view", "translate", "fill", "classify", "generate", "likelihood", "tag",
-    "score_tags", "tasks", "recipe", "device", "disk", "integrity",
+    "score_tags", "align", "tasks", "recipe", "device", "disk", "integrity",
     "model",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
@@ -47,6 +47,8 @@ ARROWS: dict[str, set[str]] = {
     "likelihood": {"data", "models", "loss"},  # a language model and a text → what every token costs
     "generate": {"text", "data", "models", "decode", "metrics", "likelihood"},
     "inspect": {"models", "decode", "translate", "classify"},
+    # a translator's attention → which word comes from which
+    "align": {"text", "data", "translate", "inspect", "metrics"},
     "view": {"metrics"},
     # for each task its recipe, data, batches and validation; training itself knows none of them
     "tasks": {
