@@ -191,6 +191,8 @@ _add(app, "verify", verify.verify, "saccade verify runs/dates", "saccade verify 
 _add(app, "doctor", doctor.doctor, "saccade doctor", "saccade doctor --device cpu")
 _add(runs_app, "list", look.list_runs, "saccade runs list", "saccade runs list runs --json")
 _add(data_app, "check", data.check, "saccade data check train.yaml", "saccade data check train.yaml --trim --json")
+_add(data_app, "list", data.list_sets, "saccade data list", "saccade data list --json")
+_add(data_app, "get", data.get, "saccade data get multi30k", "saccade data get ptb scan --to data")
 app.add_typer(
     runs_app,
     name="runs",
@@ -200,8 +202,8 @@ app.add_typer(
 app.add_typer(
     data_app,
     name="data",
-    help=_help("Training data.", "saccade data check train.yaml", "saccade data check train.yaml --trim --json"),
-    short_help="Training data: what is in it",
+    help=_help("Training data.", "saccade data check train.yaml", "saccade data get multi30k"),
+    short_help="Training data: what is in it, and where to get some",
 )
 
 
