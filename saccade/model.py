@@ -162,6 +162,14 @@ class Model:
         for setting in settings:
             tree = config.override(tree, setting, option="--decode")
         tree |= {name: value for name, value in given.items() if value is not None}
+        named = {setting.partition("=")[0].strip() for setting in settings}
+        if (
+            "length" in named
+            and "alpha" not in named
+            and length_penalty is None
+            and tree["length"] in ("none", "average")
+        ):
+            tree["alpha"] = 1.0  # asked for by name: not with the exponent that another rule had
         if beam is not None and n_best is None:
             tree["n_best"] = min(tree["n_best"], beam)
         if length_penalty is not None and tree["length"] == "none":
