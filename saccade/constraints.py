@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from saccade.decode.characters import WORD, symbol_of
 from saccade.decode.lexical import Constraints
-from saccade.decode.phrases import FOUND, Automaton, Spellings, automaton, folded, holds
+from saccade.decode.phrases import Automaton, Spellings, automaton, folded, holds
 from saccade.decode.wanted import NEVER, Forbidden, Required
 from saccade.errors import UsageError
 from saccade.text import Tokenizer
@@ -89,7 +89,8 @@ class Lexicon:
     def _forbid(self, phrases: tuple[str, ...], whole_words: bool) -> Forbidden:
         key = (phrases, whole_words)
         if key not in self._forbidden:
-            _make_room(self._forbidden)
+            if len(self._forbidden) >= _CACHED:
+                self._forbidden.clear()
             forms = dict.fromkeys(form for phrase in phrases for form in _forms(phrase))
             made = automaton(list(forms), self.spellings, whole_words=whole_words)
             self._forbidden[key] = Forbidden.of(made, self.spellings.silent)
@@ -102,7 +103,8 @@ class Lexicon:
                 spaced, plain = self._ways(phrase, whole_words)
             except UsageError as error:
                 raise UsageError(f"must: {error}") from None
-            _make_room(self._required)
+            if len(self._required) >= _CACHED:
+                self._required.clear()
             made = automaton([phrase], self.spellings, times=times, whole_words=whole_words)
             self._required[key] = _required(made, spaced, plain, plain_anywhere=_fits_anywhere(phrase, whole_words))
         return self._required[key]
@@ -139,8 +141,3 @@ def _fits_anywhere(phrase: str, whole_words: bool) -> bool:
 def _forms(phrase: str) -> list[str]:
     """One text in Unicode may be written in several ways that look alike: letter and mark as one character or two."""
     return list(dict.fromkeys([phrase, unicodedata.normalize("NFC", phrase), unicodedata.normalize("NFD", phrase)]))
-
-
-def _make_room(cache: dict[object, object] | dict) -> None:  # type: ignore[type-arg]
-    if len(cache) >= _CACHED:
-        cache.clear()

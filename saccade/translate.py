@@ -152,9 +152,7 @@ class Engine:
             cut = len(kept) < len(ids) or len(read[i]) < len(lines[i])
             asks = asked[i]
             prefix = self._prefix(asks.prefix, first + i)
-            sources.append(
-                Source(lines[i], [*kept, END], parse, cut, prefix, tuple(asks.must), tuple(asks.must_not))
-            )
+            sources.append(Source(lines[i], [*kept, END], parse, cut, prefix, tuple(asks.must), tuple(asks.must_not)))
         return sources
 
     def _prefix(self, text: str, number: int) -> tuple[int, ...]:

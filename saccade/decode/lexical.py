@@ -8,12 +8,13 @@ Shapes: B sentences, k beam, N = B·k hypotheses, C phrases a sentence (0: those
 vocabulary, X candidates, G states of all automata one behind the other, R ways to go on, K kinds of tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from saccade.decode.banks import allocate
@@ -63,11 +64,6 @@ class Tables:
     blocks: tuple[tuple[int, int, int], ...]
     """Of each automaton its first state, how many there are, and how many kinds."""
 
-    def to(self, device: torch.device) -> "Tables":
-        return replace(
-            self, **{name: value.to(device) for name, value in vars(self).items() if torch.is_tensor(value)}
-        )
-
 
 @dataclass(frozen=True)
 class Lexical:
@@ -94,11 +90,11 @@ class Lexical:
                         number[id(part)] = len(parts)
                         parts.append(part)
                     automata[b, c] = number[id(part)]
-        tables = _tables(parts, vocabulary)
+        tables = _tables(parts, vocabulary, device)
         first = np.array([block[0] for block in tables.blocks])
         state_BC = torch.from_numpy(np.where(automata > 0, first[automata] + BEGIN, 0))
         return Lexical(
-            tables.to(device),
+            tables,
             torch.from_numpy(automata).to(device),
             state_BC.to(device),
             beam=1,
@@ -130,7 +126,7 @@ class Lexical:
         risky_N = tables.worst_G[state_N] > room_N
         rows_F = risky_N.nonzero().squeeze(1)
         masked_NV = log_p_NV
-        for automaton in which_N[rows_F].unique().tolist():
+        for automaton in sorted(set(which_N[rows_F].tolist())):
             rows = rows_F[which_N[rows_F] == automaton]
             first, states, kinds = tables.blocks[automaton]
             begin = int(tables.row_G[first])
@@ -192,7 +188,7 @@ class Lexical:
 
         The 2k best of all; of each prefix its best few; and what goes on with each phrase or begins it anew.
         """
-        B, k, V = total_BkV.shape
+        _, k, V = total_BkV.shape
         first_k1 = torch.arange(k, device=total_BkV.device)[:, None] * V
         best_Bc = total_BkV.flatten(1).topk(min(2 * k, k * V), dim=1).indices
         each_BkE = total_BkV.topk(min(EACH, V), dim=2).indices + first_k1
@@ -204,46 +200,55 @@ class Lexical:
         return place_BX.clamp(max=k * V - 1), real_BX
 
 
-def _tables(parts: Sequence[Forbidden | Required | None], vocabulary: int) -> Tables:
+def _tables(parts: Sequence[Forbidden | Required | None], vocabulary: int, device: torch.device) -> Tables:
     """Part 0 is None: an automaton of one state that asks for nothing."""
-    nothing = Automaton(
-        np.zeros((1, 1), dtype=np.int32), np.zeros(vocabulary, dtype=np.int32), np.zeros(1, np.int64), np.zeros(1)
-    )
+    zero = np.zeros(1, dtype=np.int64)
+    nothing = Automaton(zero[:, None].astype(np.int32), np.zeros(vocabulary, dtype=np.int32), zero, zero)
     automata = [nothing if part is None else part.automaton for part in parts]
-    sizes = [each.next_SK.shape for each in automata]
+    sizes = [(len(each.next_SK), each.next_SK.shape[1]) for each in automata]
     firsts = np.cumsum([0, *(states for states, _ in sizes)])[:-1].tolist()
     begins = np.cumsum([0, *(states * kinds for states, kinds in sizes)])[:-1].tolist()
     rows = [begin + np.arange(states) * kinds for begin, (states, kinds) in zip(begins, sizes, strict=True)]
-    ways = max((part.token_SR.shape[1] for part in parts if type(part) is Required), default=1)
-    needs, ends, worst, wants = [], [], [], []
-    for part, automaton in zip(parts, automata, strict=True):
-        states = len(automaton.next_SK)
-        zero = np.zeros(states, dtype=np.int64)
-        match part:
-            case Forbidden():
-                needs.append(part.need_S)
-                ends.append(automaton.end_S != FOUND)
-                worst.append(np.where(ends[-1], part.need_S[automaton.next_SK].max(1), NEVER))
-            case _:
-                needs.append(zero)
-                ends.append(zero == 0)
-                worst.append(zero)
-        match part:
-            case Required():
-                lacking = ((0, 0), (0, ways - part.token_SR.shape[1]))
-                token_SR = np.pad(part.token_SR, lacking, constant_values=NO_TOKEN)
-                wants.append((part.need_S, part.firm_S, part.loose_S, token_SR))
-            case _:
-                wants.append((zero, zero, zero, np.full((states, ways), NO_TOKEN)))
-    joined = [np.concatenate([want[i] for want in wants]) for i in range(4)]
     flat = [(each.next_SK + first).ravel() for each, first in zip(automata, firsts, strict=True)]
+    forbids = [_of_forbidden(part, states) for part, (states, _) in zip(parts, sizes, strict=True)]
+    ways = max((part.token_SR.shape[1] for part in parts if type(part) is Required), default=1)
+    requires = [_of_required(part, states, ways) for part, (states, _) in zip(parts, sizes, strict=True)]
+
+    def joined(arrays: Iterable[NDArray[Any]]) -> Tensor:
+        return torch.from_numpy(np.concatenate(list(arrays))).to(device)
+
     return Tables(
-        torch.from_numpy(np.concatenate(rows)),
-        torch.from_numpy(np.concatenate(flat).astype(np.int32)),
-        torch.from_numpy(np.stack([each.kind_V for each in automata])),
-        torch.from_numpy(np.concatenate(ends)),
-        torch.from_numpy(np.concatenate(needs)),
-        torch.from_numpy(np.concatenate(worst)),
-        *(torch.from_numpy(each) for each in joined),
+        row_G=joined(rows),
+        next=joined(flat),
+        kind_AV=joined(each.kind_V[None] for each in automata),
+        may_end_G=joined(each[0] for each in forbids),
+        need_to_end_G=joined(each[1] for each in forbids),
+        worst_G=joined(each[2] for each in forbids),
+        need_G=joined(each[0] for each in requires),
+        firm_G=joined(each[1] for each in requires),
+        loose_G=joined(each[2] for each in requires),
+        token_GR=joined(each[3] for each in requires),
         blocks=tuple((first, *size) for first, size in zip(firsts, sizes, strict=True)),
     )
+
+
+def _of_forbidden(part: Forbidden | Required | None, states: int) -> tuple[NDArray[Any], ...]:
+    """`may_end_G`, `need_to_end_G`, `worst_G`."""
+    zero = np.zeros(states, dtype=np.int64)
+    match part:
+        case Forbidden(automaton, need_S):
+            may_end_S = automaton.end_S != FOUND
+            return may_end_S, need_S, np.where(may_end_S, need_S[automaton.next_SK].max(1), NEVER)
+        case _:
+            return zero == 0, zero, zero
+
+
+def _of_required(part: Forbidden | Required | None, states: int, ways: int) -> tuple[NDArray[Any], ...]:
+    """`need_G`, `firm_G`, `loose_G`, `token_GR`."""
+    zero, no_token = np.zeros(states, dtype=np.int64), np.full((states, ways), NO_TOKEN, dtype=np.int64)
+    match part:
+        case Required(_, need_S, firm_S, loose_S, token_SR):
+            no_token[:, : token_SR.shape[1]] = token_SR
+            return need_S, firm_S, loose_S, no_token
+        case _:
+            return zero, zero, zero, no_token

@@ -7,7 +7,7 @@ the text: in whatever tokens a phrase is written, it is found, and found only wh
 Shapes: A states between characters, S states, those within a character too; Y symbols, K kinds of tokens, V vocabulary.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,7 +40,7 @@ class Spellings:
 
     @staticmethod
     def of(spelt: Sequence[bytes], set_off: Sequence[bool]) -> "Spellings":
-        """`set_off`: a space stands before the token, unless it is the first. (There it would change nothing.)"""
+        """`set_off`: a space stands before the token, unless it is the first, where it would change nothing."""
         bytes_of = np.zeros(len(spelt), dtype=np.int64)
         texts: list[str] = []
         for each, (part, apart) in enumerate(zip(spelt, set_off, strict=True)):
@@ -55,12 +55,12 @@ class Spellings:
 
 
 def _levels(texts: Sequence[str], points: Ints) -> Iterator[tuple[Ints, Ints]]:
-    which = np.flatnonzero([bool(text) for text in texts])
+    which = [each for each, text in enumerate(texts) if text]
     place = 0
-    while len(which):
-        yield which, np.searchsorted(points, [ord(texts[each][place]) for each in which])
+    while which:
+        yield np.array(which), np.searchsorted(points, [ord(texts[each][place]) for each in which])
         place += 1
-        which = which[[len(texts[each]) > place for each in which]]
+        which = [each for each in which if len(texts[each]) > place]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,75 +108,81 @@ def _one_word(left: str, right: str) -> bool:
     return bool(left and right) and class_of(left) == class_of(right) == WORD
 
 
-def automaton(
-    phrases: Sequence[str], spellings: Spellings, *, times: int = 1, whole_words: bool = True
-) -> Automaton:
+def automaton(phrases: Sequence[str], spellings: Spellings, *, times: int = 1, whole_words: bool = True) -> Automaton:
     """FOUND is any of the phrases, `times` times. White space is one space, whatever it is made of."""
     phrases = [folded(phrase) for phrase in phrases]
     characters = sorted(set("".join(phrases)) - {" "})
     symbol = {character: number for number, character in enumerate(characters, start=WHITE + 1)} | {" ": WHITE}
     is_word = [True, False, False, *(class_of(character) == WORD for character in characters)]
     spelt = [tuple(symbol[character] for character in phrase) for phrase in phrases]
-    next_AY, times_A = _over_symbols(spelt, is_word, times, whole_words)
+    next_AY, times_A = _over_symbols(_Reader(spelt, is_word, times, whole_words))
     special = {ord(character): symbol[character] for character in characters}
     return _over_tokens(next_AY, times_A, special, spellings)
 
 
-def _over_symbols(
-    phrases: Sequence[tuple[int, ...]], is_word: Sequence[bool], times: int, whole_words: bool
-) -> tuple[Ints, Ints]:
-    """next_AY, and how often each state has found a phrase."""
-    starting: dict[int, list[int]] = {}
-    for number, phrase in enumerate(phrases):
-        starting.setdefault(phrase[0], []).append(number)
-    # A state: how often a phrase was found, (phrase, how much of it) where the text ends in one, the last character.
-    State = tuple[int, frozenset[tuple[int, int]], int]
-    first: State = (0, frozenset(), -1)
+# How often a phrase was found; which phrases the text ends in, and how far; and of what class its last character is.
+_Place = tuple[int, frozenset[tuple[int, int]], int]
+_AT_BEGIN: _Place = (0, frozenset(), -1)
 
-    def follow(state: State, symbol: int) -> State | None:
-        found, within, before = state
-        word = is_word[symbol]
-        kind = WORD if word else WHITE if symbol == WHITE else SIGN
-        if kind == before == WHITE:
-            return state
-        if not word and any(place == len(phrases[p]) for p, place in within):  # a phrase was whole but for a word's end
+
+@dataclass(frozen=True)
+class _Reader:
+    phrases: Sequence[tuple[int, ...]]
+    is_word: Sequence[bool]
+    times: int
+    whole_words: bool
+
+    def follow(self, place: _Place, symbol: int) -> _Place | None:
+        """Where the text is behind one more character; None: all is found."""
+        found, within, before = place
+        word = self.is_word[symbol]
+        class_ = WORD if word else WHITE if symbol == WHITE else SIGN
+        if class_ == before == WHITE:
+            return place
+        if not word and self._whole(within):  # it was whole but for a word's end, which this is
             found, within = found + 1, frozenset()
-            if found == times:
+            if found == self.times:
                 return None
-        new = {(p, place + 1) for p, place in within if place < len(phrases[p]) and phrases[p][place] == symbol}
-        if not (whole_words and word and before == WORD):
-            new |= {(p, 1) for p in starting.get(symbol, ())}
-        if any(place == len(phrases[p]) for p, place in new) and not (whole_words and word):
-            return None if found + 1 == times else (found + 1, frozenset(), kind)
-        return found, frozenset(new), kind
+        inside = self.whole_words and word and before == WORD
+        new = {(p, at + 1) for p, at in within if self.phrases[p][at : at + 1] == (symbol,)}
+        new |= {(p, 1) for p, phrase in enumerate(self.phrases) if phrase[0] == symbol and not inside}
+        if self._whole(new) and not (self.whole_words and word):
+            return None if found + 1 == self.times else (found + 1, frozenset(), class_)
+        return found, frozenset(new), class_
 
-    number: dict[State | None, int] = {None: FOUND, first: BEGIN}
-    waiting: list[State] = [first]
-    rows = [[FOUND] * len(is_word)]
-    for state in waiting:
+    def _whole(self, within: Iterable[tuple[int, int]]) -> bool:
+        return any(at == len(self.phrases[p]) for p, at in within)
+
+
+def _over_symbols(reader: _Reader) -> tuple[Ints, Ints]:
+    """next_AY, and how often each state has found a phrase."""
+    number: dict[_Place | None, int] = {None: FOUND, _AT_BEGIN: BEGIN}
+    places = [_AT_BEGIN]
+    rows = [[FOUND] * len(reader.is_word)]
+    for place in places:
         row = []
-        for symbol in range(len(is_word)):
-            after = follow(state, symbol)
-            if after not in number and after is not None:
+        for symbol in range(len(reader.is_word)):
+            after = reader.follow(place, symbol)
+            if after is not None and after not in number:
                 number[after] = len(number)
-                waiting.append(after)
+                places.append(after)
             row.append(number[after])
         rows.append(row)
-    return np.array(rows, dtype=np.int64), np.array([times, *(state[0] for state in waiting)], dtype=np.int64)
+    found = [reader.times, *(place[0] for place in places)]
+    return np.array(rows, dtype=np.int64), np.array(found, dtype=np.int64)
 
 
 def _over_tokens(next_AY: Ints, times_A: Ints, special: dict[int, int], spellings: Spellings) -> Automaton:
     moves_KA, kind_V = _moves(next_AY, special, spellings)
     broken_A = next_AY[:, special.get(REPLACEMENT, SIGN)]
     if not spellings.bytes_of.any():
-        next_SK = moves_KA.T
-        return Automaton(next_SK.astype(np.int32), kind_V, next_AY[:, SIGN], times_A)
+        return Automaton(moves_KA.T.astype(np.int32), kind_V, next_AY[:, SIGN], times_A)
     A, whole_kinds = len(next_AY), len(moves_KA)
     bytes_SH, from_R, times_R = _within_characters(next_AY, times_A, broken_A, special)
     kind_V[spellings.bytes_of > 0] = whole_kinds + spellings.bytes_of[spellings.bytes_of > 0] - HIGH
     whole_SK = np.concatenate([moves_KA.T, moves_KA.T[broken_A[from_R]]])
     whole_SK[:, _NOTHING] = np.arange(len(whole_SK))
-    next_SK = np.concatenate([whole_SK, bytes_SH], axis=1).astype(np.int32)
+    next_SK: NDArray[np.int32] = np.concatenate([whole_SK, bytes_SH], axis=1).astype(np.int32)
     end_S = next_AY[np.concatenate([np.arange(A), broken_A[from_R]]), SIGN]
     return Automaton(next_SK, kind_V, end_S, np.concatenate([times_A, times_R]))
 
@@ -200,7 +206,9 @@ def _moves(next_AY: Ints, special: dict[int, int], spellings: Spellings) -> tupl
         new = np.zeros(len(moves) * Y, dtype=np.int64)
         new[pair] = 1
         pairs = np.flatnonzero(new)
-        for each, move in zip(pairs, next_AY[np.stack(moves)[pairs // Y], (pairs % Y)[:, None]], strict=True):
+        before, which_before = np.unique(pairs // Y, return_inverse=True)
+        before_PA = np.stack([moves[each] for each in before])[which_before.reshape(-1)]
+        for each, move in zip(pairs, next_AY[before_PA, (pairs % Y)[:, None]], strict=True):
             new[each] = number.setdefault(move.tobytes(), len(moves))
             if new[each] == len(moves):
                 moves.append(move)

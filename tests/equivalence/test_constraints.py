@@ -6,6 +6,7 @@ The tokens of the matrix get spellings. `PIECES` is a vocabulary of pieces, `WOR
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from itertools import product
 from typing import NamedTuple
 
@@ -69,6 +70,7 @@ def cheapest(vocabulary: Vocabulary, text: str) -> tuple[int, ...] | None:
     return None
 
 
+@cache
 def required(vocabulary: Vocabulary, phrase: str, times: int = 1) -> Required:
     made = automaton([phrase], vocabulary.spellings, times=times)
     plain, spaced = cheapest(vocabulary, phrase), cheapest(vocabulary, " " + phrase)
@@ -79,7 +81,8 @@ def required(vocabulary: Vocabulary, phrase: str, times: int = 1) -> Required:
     return Required.of(made, [spaced, plain], anew=0, at_begin=1)
 
 
-def forbidden(vocabulary: Vocabulary, phrases: Sequence[str]) -> Forbidden | None:
+@cache
+def forbidden(vocabulary: Vocabulary, phrases: tuple[str, ...]) -> Forbidden | None:
     spellings = vocabulary.spellings
     return Forbidden.of(automaton(phrases, spellings), spellings.silent) if phrases else None
 
@@ -88,7 +91,7 @@ def constraints(vocabulary: Vocabulary, must: Sequence[str], must_not: Sequence[
     wanted = Counter(must)
     return Constraints(
         tuple(required(vocabulary, phrase, times) for phrase, times in wanted.items()),
-        forbidden(vocabulary, must_not),
+        forbidden(vocabulary, tuple(must_not)),
     )
 
 
@@ -116,7 +119,7 @@ def requests(draw: st.DrawFn) -> tuple[Vocabulary, list[str], list[str]]:
 # ---- what must be
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(asked=requests(), seed=seeds, beam=st.integers(1, 12), extra=st.integers(0, 4))
 def test_what_must_be_is_there_however_narrow_the_beam(
     asked: tuple[Vocabulary, list[str], list[str]], seed: int, beam: int, extra: int
@@ -188,7 +191,7 @@ def test_where_nothing_is_asked_it_is_the_plain_search(
 # ---- what must not be
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     vocabulary=st.sampled_from(EVERY),
     seed=seeds,
@@ -228,7 +231,7 @@ def test_the_mask_forbids_no_more_than_it_must(
 # ---- both, and whoever else is there
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(asked=st.lists(requests(), min_size=1, max_size=4), seed=seeds, beam=st.integers(1, 5), prefix=st.booleans())
 def test_a_batch_is_searched_as_its_sentences_alone(
     asked: list[tuple[Vocabulary, list[str], list[str]]], seed: int, beam: int, prefix: bool

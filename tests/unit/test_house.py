@@ -17,7 +17,7 @@ LONGEST_FILE = 450
 FLOOR = {"types", "config", "errors", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
-    "metrics", "evaluate", "inspect", "view", "translate", "fill", "classify", "generate", "likelihood", "tag",
+    "metrics", "evaluate", "inspect", "view", "constraints", "translate", "fill", "classify", "generate", "likelihood", "tag",
     "score_tags", "tasks", "recipe", "device", "disk", "integrity",
     "model",
 }  # fmt: skip
@@ -38,7 +38,8 @@ ARROWS: dict[str, set[str]] = {
     "decode": set(),
     "metrics": set(),
     "device": set(),  # which device a name means
-    "translate": {"text", "data", "models", "checkpoint", "decode"},
+    "constraints": {"text", "decode"},  # phrases → what a search needs to see to them
+    "translate": {"text", "data", "models", "checkpoint", "decode", "constraints"},
     "tag": {"text", "models", "checkpoint", "disk"},
     "score_tags": {"text", "metrics", "tag"},
     "fill": {"text", "data", "models", "checkpoint"},
