@@ -17,8 +17,8 @@ LONGEST_FILE = 450
 FLOOR = {"types", "config", "errors", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
-    "metrics", "evaluate", "inspect", "view", "constraints", "translate", "fill", "classify", "generate", "likelihood", "tag",
-    "score_tags", "tasks", "recipe", "device", "disk", "integrity",
+    "metrics", "evaluate", "inspect", "view", "translate", "fill", "classify", "generate", "likelihood", "tag",
+    "constraints", "score_tags", "tasks", "recipe", "device", "disk", "integrity",
     "model",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
@@ -80,7 +80,7 @@ ARROWS: dict[str, set[str]] = {
     "model": BELOW_THE_LAB - {"recipe", "model"},  # one class with a method for every verb
     "api": EVERYTHING - {"api", "lab"},
     "cli": EVERYTHING,
-    "__init__": {"api", "recipe"},
+    "__init__": {"api", "recipe", "translate"},
     "__main__": {"cli"},
 }
 FLOORS: dict[str, set[str]] = {"types": set(), "errors": set(), "config": {"errors"}, "metrics": {"errors"}}
