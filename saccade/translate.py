@@ -25,6 +25,8 @@ MAX_HYPOTHESES = 1024
 MAX_PREFIX_TOKENS = 1024
 CHARACTERS_PER_TOKEN = 32
 """Of a line at most max_source × this many characters are tokenised, so that a line of 10 MB costs next to nothing."""
+CONSTRAINED_AT_ONCE = 256
+"""Lines for which phrases that outputs must or must not hold are kept ready: those of one line may take half a MB."""
 MAX_BEAM = 512
 """No search for constraints is wider, unless it is asked for."""
 
@@ -120,6 +122,13 @@ class Engine:
 
         A model that reads dependency trees wants them in the lines, see `read`; `first` is the first line's number.
         """
+        at_once = CONSTRAINED_AT_ONCE
+        if len(lines) > at_once and any(type(each) is Request and (each.must or each.must_not) for each in lines):
+            parts = [
+                self.translate(lines[begin : begin + at_once], config, batch_tokens, first=first + begin)
+                for begin in range(0, len(lines), at_once)
+            ]
+            return [each for part in parts for each in part]
         sources = self._constrained(self.read(lines, first=first), config, first)
         done: list[Translation] = [Translation(source.text, (_nothing(source),)) for source in sources]
         asked = [i for i, source in enumerate(sources) if source.text]

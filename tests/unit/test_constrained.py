@@ -90,6 +90,16 @@ def test_what_a_line_gets_does_not_hang_on_the_lines_beside_it(kind: str) -> Non
     assert [each.tokens for each in plain.hypotheses] == [each.tokens for each in together[1].hypotheses]
 
 
+def test_many_lines_are_searched_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = [Request(f"the cat {number}", must=["mats"], must_not=[str(number)]) for number in range(5)]
+    chosen = DecodeConfig(beam=2, max_length=6)
+    expected = [each.text for each in engine("bpe").translate(asked, chosen)]
+    monkeypatch.setattr("saccade.translate.CONSTRAINED_AT_ONCE", 2)
+    assert [each.text for each in engine("bpe").translate(asked, chosen)] == expected
+    with pytest.raises(UsageError, match=r"line 14: must: ' ' has no word"):
+        engine("bpe").translate([*asked[:4], Request("a", must=[" "])], chosen, first=10)
+
+
 def test_greedy_keeps_from_what_must_not_be_and_searches_wider_for_what_must() -> None:
     chosen = DecodeConfig(beam=1, max_length=10)
     [free] = engine("bpe").translate(["the cat sat"], chosen)
