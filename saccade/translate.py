@@ -44,9 +44,6 @@ class Request:
     """Phrases that it does not hold."""
 
 
-Lines = list[str] | list[Request] | list[str | Request] | tuple[str | Request, ...]
-
-
 @dataclass(frozen=True)
 class Output:
     """One hypothesis as text."""
