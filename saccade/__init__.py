@@ -9,11 +9,13 @@ if TYPE_CHECKING:
     from saccade.api import Model, TrainedRun, fetch, load, recipe, train, training, verify
     from saccade.errors import SaccadeError, UsageError
     from saccade.recipe import Recipe
+    from saccade.translate import Request
 
 __version__ = "0.1.0"
 __all__ = [
     "Model",
     "Recipe",
+    "Request",
     "SaccadeError",
     "TrainedRun",
     "UsageError",
@@ -25,7 +27,12 @@ __all__ = [
     "verify",
 ]
 
-_HOME = {"Recipe": "saccade.recipe", "SaccadeError": "saccade.errors", "UsageError": "saccade.errors"}
+_HOME = {
+    "Recipe": "saccade.recipe",
+    "Request": "saccade.translate",
+    "SaccadeError": "saccade.errors",
+    "UsageError": "saccade.errors",
+}
 
 
 class _Package(ModuleType):

@@ -1,5 +1,6 @@
 """`translate`: lines in, lines out. One line in is one line out, in order, whatever it holds."""
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -41,6 +42,16 @@ def translate(
         typer.Option(
             metavar="TEXT", help="What every output begins with; a line's own wins over it.", show_default=False
         ),
+    ] = None,
+    must: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PHRASE", help="What every output holds, as whole words; can be given again.", show_default=False
+        ),
+    ] = None,
+    must_not: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PHRASE", help="What no output holds; can be given again.", show_default=False),
     ] = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; - is stdout.")] = None,
     beam: Beam = None,
@@ -102,27 +113,43 @@ def translate(
         decode = decode.model_copy(update={"n_best": decode.beam})
     aligner = None if align is None and alignments is None else _aligner(model, align)
     write = _writer(format_, scores, model)
-    done = cut = endless = 0
+    done = 0
+    told: Counter[str] = Counter()
     with output(out) as file, nullcontext() if alignments is None else output(alignments) as links:
         for chunk in chunks(text, lines):
-            requests = requests_of(chunk, input_format, prefix=prefix, first=done + 1)
+            requests = requests_of(
+                chunk, input_format, prefix=prefix, must=must or (), must_not=must_not or (), first=done + 1
+            )
             found = model.engine.translate(requests, decode, batch_tokens, first=done + 1)
             for translation in aligner.attach(requests, found, batch_tokens, first=done + 1) if aligner else found:
                 write(file, done, translation)
                 _write_links(links, translation)
                 done += 1
-                cut += translation.cut
-                endless += not translation.hypotheses[0].ended
+                told.update(_faults(translation))
             file.flush()
     if lines is not None:
         lines.tell_repairs()
-    if endless:
+    _tell(told, model.engine.max_source)
+
+
+def _faults(translation: "Translation") -> dict[str, bool]:
+    best = translation.hypotheses[0]
+    return {"cut": translation.cut, "endless": not best.ended, "unmet": bool(best.unmet)}
+
+
+def _tell(counted: Counter[str], max_source: int) -> None:
+    if counted["endless"]:
         tell(
-            f"{count(endless, 'output')} reached the longest allowed length without an end (decode.max_length, "
-            "decode.ratio); --max-length allows more."
+            f"{count(counted['endless'], 'output')} reached the longest allowed length without an end "
+            "(decode.max_length, decode.ratio); --max-length allows more."
         )
-    if cut:
-        tell(f"{count(cut, 'line')} longer than {model.engine.max_source:,} tokens: the rest of each was not read.")
+    if counted["unmet"]:
+        tell(
+            f"{count(counted['unmet'], 'output')} not as must and must_not ask: an empty line, a prefix or another "
+            "setting of the search stood in the way. `unmet` in --format jsonl has the phrases."
+        )
+    if counted["cut"]:
+        tell(f"{count(counted['cut'], 'line')} longer than {max_source:,} tokens: the rest of each was not read.")
 
 
 def _check_alignments(alignments: Path | None, align: str | None, format_: Format, out: Path | None) -> None:
@@ -192,6 +219,7 @@ def _as_dict(translation: "Translation", model: "Model") -> dict[str, object]:
                 "token_log_probabilities": each.token_log_probabilities,
                 "ended": each.ended,
                 **({} if each.alignment is None else {"alignment": sorted(each.alignment)}),
+                "unmet": each.unmet,
             }
             for each in translation.hypotheses
         ],

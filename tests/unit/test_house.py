@@ -18,7 +18,7 @@ FLOOR = {"types", "config", "errors", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
     "metrics", "evaluate", "inspect", "view", "translate", "fill", "classify", "generate", "likelihood", "tag",
-    "score_tags", "align", "tasks", "recipe", "device", "disk", "integrity",
+    "constraints", "score_tags", "align", "tasks", "recipe", "device", "disk", "integrity",
     "model",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
@@ -38,7 +38,8 @@ ARROWS: dict[str, set[str]] = {
     "decode": set(),
     "metrics": set(),
     "device": set(),  # which device a name means
-    "translate": {"text", "data", "models", "checkpoint", "decode"},
+    "constraints": {"text", "decode"},  # phrases → what a search needs to see to them
+    "translate": {"text", "data", "models", "checkpoint", "decode", "constraints"},
     "tag": {"text", "models", "checkpoint", "disk"},
     "score_tags": {"text", "metrics", "tag"},
     "fill": {"text", "data", "models", "checkpoint"},
@@ -81,7 +82,7 @@ ARROWS: dict[str, set[str]] = {
     "model": BELOW_THE_LAB - {"recipe", "model"},  # one class with a method for every verb
     "api": EVERYTHING - {"api", "lab"},
     "cli": EVERYTHING,
-    "__init__": {"api", "recipe"},
+    "__init__": {"api", "recipe", "translate"},
     "__main__": {"cli"},
 }
 FLOORS: dict[str, set[str]] = {"types": set(), "errors": set(), "config": {"errors"}, "metrics": {"errors"}}
