@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from saccade.api import Model, TrainedRun, load, recipe, train, training, verify
     from saccade.errors import SaccadeError, UsageError
+    from saccade.joint import ensemble, fused, reranked
     from saccade.recipe import Recipe
 
 __version__ = "0.1.0"
@@ -17,14 +18,24 @@ __all__ = [
     "SaccadeError",
     "TrainedRun",
     "UsageError",
+    "ensemble",
+    "fused",
     "load",
     "recipe",
+    "reranked",
     "train",
     "training",
     "verify",
 ]
 
-_HOME = {"Recipe": "saccade.recipe", "SaccadeError": "saccade.errors", "UsageError": "saccade.errors"}
+_HOME = {
+    "Recipe": "saccade.recipe",
+    "SaccadeError": "saccade.errors",
+    "UsageError": "saccade.errors",
+    "ensemble": "saccade.joint",
+    "fused": "saccade.joint",
+    "reranked": "saccade.joint",
+}
 
 
 class _Package(ModuleType):

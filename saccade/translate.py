@@ -1,8 +1,8 @@
 """Lines in, lines out: tokenise, search, put back into words. One line in is one line out, whatever it holds."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 from numpy.typing import NDArray
@@ -31,6 +31,8 @@ class Output:
     tokens: tuple[int, ...]
     token_log_probabilities: tuple[float, ...]
     ended: bool
+    features: Mapping[str, float] = field(default_factory=dict)
+    """What it was ranked by beside the model, where others had a say: `rerank.py`."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,32 @@ class Source:
     """Word and head of each id (`types.Parse`), for a model that reads dependency trees."""
     cut: bool
     """There was more of it than is read."""
+    heads: Heads | None = None
+    """The parse that came with the line, by words; for whoever reads it by other tokens."""
+
+
+class Partners(Protocol):
+    """Who decides with the model at every step."""
+
+    @property
+    def reads_parse(self) -> bool: ...
+
+    @property
+    def normalised(self) -> bool:
+        """Whether what they all come to are log-probabilities."""
+
+    def begin(
+        self, own: tuple[Step, State], sources: Sequence[Source], max_steps: int, *, forced: bool
+    ) -> tuple[Step, State]:
+        """What a search goes on from, made of the model's own; see `Engine.begin`."""
+
+
+class Judge(Protocol):
+    """Who ranks the outputs of a search anew."""
+
+    def ranked(
+        self, sources: Sequence["Source"], found: Sequence[tuple[Output, ...]], config: DecodeConfig, batch_tokens: int
+    ) -> list[tuple[Output, ...]]: ...
 
 
 def as_tokens(sources: Sequence[Source]) -> Tokens:
@@ -78,6 +106,8 @@ class Engine:
     text: TextPair
     device: torch.device
     max_source: int = MAX_SOURCE_TOKENS
+    partners: Partners | None = None
+    judge: Judge | None = None
 
     def translate(
         self, lines: Sequence[str], config: DecodeConfig, batch_tokens: int = 4096, *, first: int = 1
@@ -91,26 +121,48 @@ class Engine:
         asked = [i for i, source in enumerate(sources) if source.text]
         lengths = [len(source.ids) for source in sources]
         for rows in _batches(asked, lengths, batch_tokens, MAX_HYPOTHESES // config.beam):
-            found = self._search([sources[i] for i in rows], config)
-            for i, hypotheses in zip(rows, found, strict=True):
-                outputs = tuple(self._output(hypothesis) for hypothesis in hypotheses)
+            some = [sources[i] for i in rows]
+            for i, outputs in zip(rows, self._outputs(some, config, batch_tokens), strict=True):
                 done[i] = Translation(sources[i].text, outputs, cut=sources[i].cut)
         return done
 
+    def _outputs(self, sources: list[Source], config: DecodeConfig, batch_tokens: int) -> list[tuple[Output, ...]]:
+        searched = config if self.judge is None else config.model_copy(update={"n_best": config.beam})
+        found = [tuple(map(self._output, hypotheses)) for hypotheses in self._search(sources, searched)]
+        if self.judge is None:
+            return found
+        ranked = self.judge.ranked(sources, found, config, batch_tokens)
+        return [outputs[: config.n_best] for outputs in ranked]
+
+    @property
+    def reads_parse(self) -> bool:
+        """Whether the model, or one that decides with it, reads dependency trees."""
+        return self.model.reads_parse or (self.partners is not None and self.partners.reads_parse)
+
     def read(self, lines: Sequence[str], *, first: int = 1) -> list[Source]:
         """Lines as tokens. Where the model reads dependency trees, each line is its text, a tab, and its heads."""
-        heads = None
-        if self.model.reads_parse:
-            both = [_parsed(line, number) for number, line in enumerate(lines, start=first)]
-            lines, heads = [text for text, _ in both], [each for _, each in both]
+        if not self.reads_parse:
+            return self._read(lines, None)
+        both = [_parsed(line, number) for number, line in enumerate(lines, start=first)]
+        return self._read([text for text, _ in both], [heads for _, heads in both])
+
+    def reread(self, sources: Sequence[Source]) -> list[Source]:
+        """What another engine has read, as this one reads it."""
+        heads = [source.heads for source in sources if source.heads is not None]
+        return self._read([source.text for source in sources], heads or None)
+
+    def _read(self, lines: Sequence[str], heads: Sequence[Heads] | None) -> list[Source]:
         read = [line[: self.max_source * CHARACTERS_PER_TOKEN] for line in lines]
         encoded = self.text.source.encode_batch(read)
         sources = []
         for i, ids in enumerate(encoded):
             kept = ids[: self.max_source]
-            parse = None if heads is None else on_tokens(heads[i], self.text.source.word_places(read[i], kept))
+            own = None if heads is None else heads[i]
+            parse = None
+            if own is not None and self.model.reads_parse:
+                parse = on_tokens(own, self.text.source.word_places(read[i], kept))
             cut = len(kept) < len(ids) or len(read[i]) < len(lines[i])
-            sources.append(Source(lines[i], [*kept, END], parse, cut))
+            sources.append(Source(lines[i], [*kept, END], parse, cut, own))
         return sources
 
     @torch.inference_mode()
@@ -119,10 +171,14 @@ class Engine:
         step, state = self.begin(sources, max(limits))
         return search(step, state, limits=limits, config=config)
 
-    def begin(self, sources: Sequence[Source], max_steps: int) -> tuple[Step, State]:
-        """What every search goes on from: the step function, and the state with one hypothesis a source."""
+    def begin(self, sources: Sequence[Source], max_steps: int, *, forced: bool = False) -> tuple[Step, State]:
+        """What every search goes on from: the step function, and the state with one hypothesis a source.
+
+        `forced`: instead of a step, the function that reads several given tokens at once.
+        """
         encoded = self.model.encode(as_tokens(sources).to(self.device))
-        return self.model.step, self.model.start(encoded, max_steps)
+        own = self.model.prefill if forced else self.model.step, self.model.start(encoded, max_steps)
+        return own if self.partners is None else self.partners.begin(own, sources, max_steps, forced=forced)
 
     def _output(self, hypothesis: Hypothesis) -> Output:
         # A line break is never part of a line: where a model writes one, the line contract wins. Many readers take a
