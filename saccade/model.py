@@ -34,7 +34,7 @@ from saccade.score_tags import TagEvaluation, evaluate_tags
 from saccade.tag import Cut, Tagging
 from saccade.tag import Engine as TagEngine
 from saccade.tasks.language_model import writer_of
-from saccade.translate import Engine, Translation
+from saccade.translate import Engine, Lines, Request, Translation
 from saccade.types import Trace
 
 
@@ -167,6 +167,14 @@ class Model:
         for setting in settings:
             tree = config.override(tree, setting, option="--decode")
         tree |= {name: value for name, value in given.items() if value is not None}
+        named = {setting.partition("=")[0].strip() for setting in settings}
+        if (
+            "length" in named
+            and "alpha" not in named
+            and length_penalty is None
+            and tree["length"] in ("none", "average")
+        ):
+            tree["alpha"] = 1.0  # asked for by name: not with the exponent that another rule had
         if beam is not None and n_best is None:
             tree["n_best"] = min(tree["n_best"], beam)
         if length_penalty is not None and tree["length"] == "none":
@@ -174,23 +182,36 @@ class Model:
         return config.parse(DecodeConfig, tree, "decode")
 
     @overload
-    def translate(self, lines: str, *, beam: int | None = ..., n_best: int | None = ...) -> Translation: ...
+    def translate(
+        self, lines: str | Request, *, beam: int | None = ..., n_best: int | None = ..., settings: Sequence[str] = ...
+    ) -> Translation: ...
 
     @overload
     def translate(
-        self, lines: list[str] | tuple[str, ...], *, beam: int | None = ..., n_best: int | None = ...
+        self,
+        lines: Lines,
+        *,
+        beam: int | None = ...,
+        n_best: int | None = ...,
+        settings: Sequence[str] = ...,
     ) -> list[Translation]: ...
 
     def translate(
-        self, lines: str | list[str] | tuple[str, ...], *, beam: int | None = None, n_best: int | None = None
+        self,
+        lines: str | Request | Lines,
+        *,
+        beam: int | None = None,
+        n_best: int | None = None,
+        settings: Sequence[str] = (),
     ) -> Translation | list[Translation]:
-        """A line → its translation; a list of lines → a list.
+        """A line → its translation; a list of lines → a list. A `Request` is a line with what its output must be.
 
-        A model that reads dependency trees wants each line with its parse, here and everywhere: the text, a tab, and
-        for each word the place of its head, 0 for the root.
+        `settings`: `name=value` of any other setting of the search, as `decoding` takes them. A model that reads
+        dependency trees wants each line with its parse, here and everywhere: the text, a tab, and for each word the
+        place of its head, 0 for the root.
         """
-        decode = self.decoding(beam=beam, n_best=n_best)
-        if isinstance(lines, str):
+        decode = self.decoding(beam=beam, n_best=n_best, settings=settings)
+        if isinstance(lines, (str, Request)):
             return self.engine.translate([lines], decode)[0]
         return self.engine.translate(lines, decode)
 

@@ -44,10 +44,15 @@ class Partners:
         """Each member reads the lines by its own source tokenizer. How much is read and written, the first one says."""
         others = [member.begin(member.reread(sources), max_steps, forced=forced) for member in self.members]
         together = ensemble([own, *others], weights=self.weights, mix=self.mix)
-        if self.language_model is None or self.lm_weight == 0.0:
+        if self.language_model is None or self.normalised:
             return together
         prior = begin_writing(self.language_model, len(sources), max_steps, forced=forced)
         return fused(together, prior, weight=self.lm_weight)
+
+    def own(self, state: State) -> State:
+        for several in (not self.normalised, bool(self.members)):
+            state = State(state.source[0], state.hypothesis[0]) if several else state
+        return state
 
 
 def begin_writing(writer: Writer, rows: int, max_steps: int, *, forced: bool = False) -> tuple[Step, State]:

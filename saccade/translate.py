@@ -1,13 +1,17 @@
 """Lines in, lines out: tokenise, search, put back into words. One line in is one line out, whatever it holds."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
 from numpy.typing import NDArray
 
 from saccade.data.parses import Heads, on_tokens, read_line
+from saccade.decode.beam import Penalty
+from saccade.decode.control import Control
+from saccade.decode.coverage import LookingStep, covered
+from saccade.decode.rules import Wishes
 from saccade.decode.settings import DecodeConfig, search
 from saccade.errors import UsageError
 from saccade.models.translator import Translator
@@ -17,8 +21,28 @@ from saccade.types import END, Hypothesis, State, Step, Tokens
 MAX_SOURCE_TOKENS = 1024
 MAX_HYPOTHESES = 1024
 """Hypotheses searched side by side, whatever the token budget: each needs a row of logits as wide as the vocabulary."""
+MAX_PREFIX_TOKENS = 1024
 CHARACTERS_PER_TOKEN = 32
 """Of a line at most max_source × this many characters are tokenised, so that a line of 10 MB costs next to nothing."""
+
+Phrases = tuple[tuple[int, ...], ...]
+"""Tokens that stand one behind the other, of each."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A line, and what is asked of its output."""
+
+    text: str
+    prefix: str = ""
+    """What the output begins with; the model goes on from there."""
+    must: tuple[str, ...] = ()
+    """Each of these is part of the output."""
+    must_not: tuple[str, ...] = ()
+    """None of these is."""
+
+
+Lines = list[str] | list[Request] | list[str | Request] | tuple[str | Request, ...]
 
 
 @dataclass(frozen=True)
@@ -65,6 +89,12 @@ class Source:
     """Word and head of each id (`types.Parse`), for a model that reads dependency trees."""
     cut: bool
     """There was more of it than is read."""
+    prefix: tuple[int, ...] = ()
+    """The first tokens of its output."""
+    must: Phrases = ()
+    """What its output must hold …"""
+    must_not: Phrases = ()
+    """… or must not."""
     heads: Heads | None = None
     """The parse that came with the line, by words; for whoever reads it by other tokens."""
 
@@ -84,12 +114,15 @@ class Partners(Protocol):
     ) -> tuple[Step, State]:
         """What a search goes on from, made of the model's own; see `Engine.begin`."""
 
+    def own(self, state: State) -> State:
+        """Of a state of all of them, that of the model."""
+
 
 class Judge(Protocol):
     """Who ranks the outputs of a search anew."""
 
     def ranked(
-        self, sources: Sequence["Source"], found: Sequence[tuple[Output, ...]], config: DecodeConfig, batch_tokens: int
+        self, sources: Sequence[Source], found: Sequence[tuple[Output, ...]], config: DecodeConfig, batch_tokens: int
     ) -> list[tuple[Output, ...]]: ...
 
 
@@ -110,9 +143,11 @@ class Engine:
     judge: Judge | None = None
 
     def translate(
-        self, lines: Sequence[str], config: DecodeConfig, batch_tokens: int = 4096, *, first: int = 1
+        self, lines: Sequence[str | Request], config: DecodeConfig, batch_tokens: int = 4096, *, first: int = 1
     ) -> list[Translation]:
         """Translations in the order of the lines; an empty line gives an empty one without asking the model.
+
+        What a `Request` asks of the output of an empty line is not heard, then.
 
         A model that reads dependency trees wants them in the lines, see `read`; `first` is the first line's number.
         """
@@ -139,19 +174,27 @@ class Engine:
         """Whether the model, or one that decides with it, reads dependency trees."""
         return self.model.reads_parse or (self.partners is not None and self.partners.reads_parse)
 
-    def read(self, lines: Sequence[str], *, first: int = 1) -> list[Source]:
+    def read(self, requests: Sequence[str | Request], *, first: int = 1) -> list[Source]:
         """Lines as tokens. Where the model reads dependency trees, each line is its text, a tab, and its heads."""
-        if not self.reads_parse:
-            return self._read(lines, None)
-        both = [_parsed(line, number) for number, line in enumerate(lines, start=first)]
-        return self._read([text for text, _ in both], [heads for _, heads in both])
+        heads = None
+        asked = [Request(each) if isinstance(each, str) else each for each in requests]
+        lines = [each.text for each in asked]
+        if self.reads_parse:
+            both = [_parsed(line, number) for number, line in enumerate(lines, start=first)]
+            lines, heads = [text for text, _ in both], [each for _, each in both]
+        read = self._tokenised(lines, heads)
+        wishes = [self._wishes(each, number) for number, each in enumerate(asked, start=first)]
+        return [
+            replace(source, prefix=prefix, must=must, must_not=must_not)
+            for source, (prefix, must, must_not) in zip(read, wishes, strict=True)
+        ]
 
     def reread(self, sources: Sequence[Source]) -> list[Source]:
         """What another engine has read, as this one reads it."""
         heads = [source.heads for source in sources if source.heads is not None]
-        return self._read([source.text for source in sources], heads or None)
+        return self._tokenised([source.text for source in sources], heads or None)
 
-    def _read(self, lines: Sequence[str], heads: Sequence[Heads] | None) -> list[Source]:
+    def _tokenised(self, lines: Sequence[str], heads: Sequence[Heads] | None) -> list[Source]:
         read = [line[: self.max_source * CHARACTERS_PER_TOKEN] for line in lines]
         encoded = self.text.source.encode_batch(read)
         sources = []
@@ -162,23 +205,81 @@ class Engine:
             if own is not None and self.model.reads_parse:
                 parse = on_tokens(own, self.text.source.word_places(read[i], kept))
             cut = len(kept) < len(ids) or len(read[i]) < len(lines[i])
-            sources.append(Source(lines[i], [*kept, END], parse, cut, own))
+            sources.append(Source(lines[i], [*kept, END], parse, cut, heads=own))
         return sources
+
+    def _wishes(self, request: Request, number: int) -> tuple[tuple[int, ...], Phrases, Phrases]:
+        """Prefix, must and must_not as tokens; `number` is the line's."""
+        if request.must or request.must_not:
+            raise UsageError(
+                f"line {number}: must and must_not are not searched for yet; leave them out, or give a prefix."
+            )
+        prefix = tuple(self.text.target.encode(request.prefix)) if request.prefix else ()
+        if len(prefix) > MAX_PREFIX_TOKENS:
+            raise UsageError(
+                f"line {number}: the prefix ({request.prefix[:40]!r}…) has {len(prefix):,} tokens; the longest allowed "
+                f"has {MAX_PREFIX_TOKENS:,}. Give less of it."
+            )
+        return prefix, (), ()
 
     @torch.inference_mode()
     def _search(self, sources: list[Source], config: DecodeConfig) -> list[list[Hypothesis]]:
-        limits = [config.limit(len(source.ids)) for source in sources]
-        step, state = self.begin(sources, max(limits))
-        return search(step, state, limits=limits, config=config)
+        # A prefix is kept whole: where it is longer than the limit, it is what the limit is then.
+        limits = [max(config.limit(len(source.ids)), len(source.prefix)) for source in sources]
+        own, penalty = self._alone(sources, max(limits)), None
+        if config.coverage:
+            looking, counts_BS = self.looking(config.coverage_layer), _counted(sources, self.device)
+            step, state, penalty = covered(looking, own[1], counts_BS=counts_BS, beta=config.coverage)
+            own = step, state
+        step, state = self._together(own, sources, max(limits))
+        wishes = Wishes(
+            least=[config.least(len(source.ids), limit) for source, limit in zip(sources, limits, strict=True)],
+            prefixes=[source.prefix for source in sources],
+            control=self._control(sources, limits),
+        )
+        return search(step, state, limits=limits, config=config, wishes=wishes, penalty=self._of_own(penalty))
+
+    def looking(self, layer: int) -> LookingStep:
+        """The step of the model's own state that also tells where this layer of the decoder looked."""
+        layers = self.model.cross_layers
+        if not layers:
+            raise UsageError(
+                "decode.coverage: the model's decoder has no weights over the source's tokens (no cross-attention), so "
+                "that nothing can be told of its coverage. Set coverage to 0."
+            )
+        if not -layers <= layer < layers:
+            raise UsageError(
+                f"decode.coverage_layer is {layer}, but {layers} of the decoder's layers look at the source: give 0 to "
+                f"{layers - 1}, or -1 for the last."
+            )
+        return lambda last_N, state: self.model.looking_step(last_N, state, layer)
+
+    def _control(self, sources: Sequence[Source], limits: Sequence[int]) -> Control | None:
+        """What steers the search to outputs that hold what they must and must not; None where nothing is asked."""
+        return None
 
     def begin(self, sources: Sequence[Source], max_steps: int, *, forced: bool = False) -> tuple[Step, State]:
         """What every search goes on from: the step function, and the state with one hypothesis a source.
 
         `forced`: instead of a step, the function that reads several given tokens at once.
         """
+        return self._together(self._alone(sources, max_steps, forced=forced), sources, max_steps, forced=forced)
+
+    def _alone(self, sources: Sequence[Source], max_steps: int, *, forced: bool = False) -> tuple[Step, State]:
         encoded = self.model.encode(as_tokens(sources).to(self.device))
-        own = self.model.prefill if forced else self.model.step, self.model.start(encoded, max_steps)
+        return self.model.prefill if forced else self.model.step, self.model.start(encoded, max_steps)
+
+    def _together(
+        self, own: tuple[Step, State], sources: Sequence[Source], max_steps: int, *, forced: bool = False
+    ) -> tuple[Step, State]:
         return own if self.partners is None else self.partners.begin(own, sources, max_steps, forced=forced)
+
+    def _of_own(self, penalty: Penalty | None) -> Penalty | None:
+        """A penalty that looks at the model's own state, for a search that has the states of all."""
+        partners = self.partners
+        if penalty is None or partners is None:
+            return penalty
+        return lambda state: penalty(partners.own(state))
 
     def _output(self, hypothesis: Hypothesis) -> Output:
         # A line break is never part of a line: where a model writes one, the line contract wins. Many readers take a
@@ -192,6 +293,12 @@ class Engine:
             hypothesis.token_log_probabilities,
             hypothesis.ended,
         )
+
+
+def _counted(sources: Sequence[Source], device: torch.device) -> torch.Tensor:
+    """(B, S): which source tokens a coverage penalty counts: all but END, which is no part of what is said, and PAD."""
+    lengths_B1 = torch.tensor([[len(source.ids)] for source in sources], device=device)
+    return torch.arange(max(len(source.ids) for source in sources), device=device) < lengths_B1 - 1
 
 
 def _parsed(line: str, number: int) -> tuple[str, Heads]:

@@ -22,6 +22,7 @@ from saccade.integrity import verify_run
 from saccade.partners import begin_writing
 from saccade.recipe import parse_recipe
 from saccade.text import TextPair
+from saccade.translate import Output, Request
 from saccade.types import END, START
 from tests.support.joint import make_corpus, make_run
 from tests.support.language import DECODERS
@@ -49,8 +50,11 @@ def loaded(*names: str) -> list[Model]:
     return [saccade.load(name, "cpu") for name in names]
 
 
-def tokens(model: Model, lines: list[str] = LINES, **asked: int) -> list[list[tuple[int, ...]]]:
-    return [[each.tokens for each in found.hypotheses] for found in model.translate(lines, **asked)]
+def tokens(
+    model: Model, lines: list[str] = LINES, beam: int | None = None, n_best: int | None = None
+) -> list[list[tuple[int, ...]]]:
+    found = model.translate(lines, beam=beam, n_best=n_best)
+    return [[each.tokens for each in one.hypotheses] for one in found]
 
 
 def forced(model: Model, line: str, written: Sequence[int]) -> Tensor:
@@ -76,8 +80,8 @@ def prior(writer: Writer, written: Sequence[int]) -> Tensor:
     return torch.stack(rows)
 
 
-def all_written(model: Model, **asked: int) -> Iterator[tuple[str, Any, list[int]]]:
-    for line, found in zip(LINES, model.translate(LINES, **asked), strict=True):
+def all_written(model: Model, beam: int, n_best: int = 1) -> Iterator[tuple[str, Output, list[int]]]:
+    for line, found in zip(LINES, model.translate(LINES, beam=beam, n_best=n_best), strict=True):
         for each in found.hypotheses if line else ():
             yield line, each, [*each.tokens, END] if each.ended else list(each.tokens)
 
@@ -129,6 +133,21 @@ def test_order_of_members_and_batches_change_nothing() -> None:
     alone = [both.translate(line, beam=3).text for line in LINES]
     assert alone == [each.text for each in both.translate(LINES, beam=3)]
     assert tokens(both) != tokens(lstm)  # the other one is heard
+
+
+def test_all_that_a_search_can_be_asked_for_is_asked_of_an_ensemble() -> None:
+    """Coverage is that of the first model, whose state lies in those of all; a prefix is written by all."""
+    lstm, twin, lm = loaded("lstm", "lstm", "lm")
+    settings = ["coverage=0.4", "stop=proven", "no_repeat_ngram=2"]
+    expected = lstm.translate(LINES, beam=4, n_best=4, settings=settings)
+    for model in (saccade.ensemble([lstm, twin]), saccade.fused(saccade.ensemble([lstm, twin]), lm, weight=1e-9)):
+        for one, other in zip(model.translate(LINES, beam=4, n_best=4, settings=settings), expected, strict=True):
+            assert [each.tokens for each in one.hypotheses] == [each.tokens for each in other.hypotheses]
+            assert [each.score for each in one.hypotheses] == pytest.approx(
+                [each.score for each in other.hypotheses], abs=1e-4
+            )
+    both = saccade.ensemble(loaded("lstm", "transformer"))
+    assert both.translate(Request("abc", prefix="hag"), beam=3).text.startswith("hag")
 
 
 def test_members_that_read_parses_and_members_that_do_not() -> None:
