@@ -1,8 +1,8 @@
 """What ensembles, a language model and the noisy channel bring on a task with few pairs and much target text.
 
-    python -m bench.ensembles [--folder runs/ensembles] [--updates 600] [--page docs/results/ensembles.md]
+    python -m bench.ensembles [--folder runs/ensembles] [--updates 500] [--page docs/results/ensembles.md]
 
-Sentences of the generated grammar without their vowels → the sentences: 1,500 pairs, 20,000 sentences of target text.
+Sentences of the generated grammar without their vowels → the sentences: 1,000 pairs, 10,000 sentences of target text.
 Three small translators (LSTM, GRU, Transformer) share a vocabulary of characters; the language model takes their
 tokenizer; the channel takes the vowels out. Weights of language model and channel are chosen on validation data.
 Trained runs that are there already are used.
@@ -19,13 +19,13 @@ from saccade.data.grammar import sentences
 from saccade.metrics.names import MetricName
 from saccade.recipe import parse_recipe
 
-PAIRS, TEXT, HELD_OUT = 1500, 20_000, 300
+PAIRS, TEXT, HELD_OUT, LONGEST = 1000, 10_000, 300, 36
 METRICS: tuple[MetricName, ...] = ("exact_match", "chrf")
 BEAM = 5
 RECURRENT = {
     kind: {
         "encoder": {"kind": kind, "width": 96, "embedding": 32, "bidirectional": True, "dropout": 0.2},
-        "decoder": {"kind": kind, "width": 96, "embedding": 32, "dropout": 0.2, "attention": {"score": "additive"}},
+        "decoder": {"kind": kind, "width": 96, "embedding": 32, "dropout": 0.2, "attention": {"score": "general"}},
     }
     for kind in ("lstm", "gru")
 }
@@ -40,7 +40,7 @@ def without_vowels(text: str) -> str:
 
 def write_data(folder: Path) -> None:
     """Distinct sentences: none of those held out is among the pairs or in the text."""
-    made = list(dict.fromkeys(sentences(1, "train", 2 * TEXT)))
+    made = [each for each in dict.fromkeys(sentences(1, "train", 8 * TEXT)) if len(each) <= LONGEST]
     parts = {"test": made[:HELD_OUT], "valid": made[HELD_OUT : 2 * HELD_OUT]}
     parts["train"] = made[2 * HELD_OUT : 2 * HELD_OUT + PAIRS]
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,12 +52,12 @@ def write_data(folder: Path) -> None:
     (folder / "text.whole").write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
 
 
-def training(updates: int) -> dict[str, Any]:
+def training(updates: int, rate: float) -> dict[str, Any]:
     return {
         "updates": updates,
-        "batch_tokens": 2048,
+        "batch_tokens": 1024,
         "validate_every": 100,
-        "optimizer": {"kind": "adamw", "rate": 4e-3},
+        "optimizer": {"kind": "adamw", "rate": rate},
         "schedule": {"kind": "inverse-sqrt", "warmup": 100},
     }
 
@@ -65,7 +65,7 @@ def training(updates: int) -> dict[str, Any]:
 def recipe_of(name: str, updates: int) -> dict[str, Any]:
     if name == "lm":
         text = {"kind": "text", "train": "text.whole", "valid": "valid.whole"}
-        shared = {"text": {"kind": "run", "run": "lstm"}, "train": training(updates)}
+        shared = {"text": {"kind": "run", "run": "lstm"}, "train": training(updates, 5e-3)}
         return {"task": "language-model", "data": text, "model": WRITER, **shared}
     source, target = ("whole", "bare") if name == "channel" else ("bare", "whole")
     files = {split: {"source": f"{split}.{source}", "target": f"{split}.{target}"} for split in ("train", "valid")}
@@ -75,7 +75,7 @@ def recipe_of(name: str, updates: int) -> dict[str, Any]:
         "data": {"kind": "files", **files},
         "text": {"kind": "char", "shared": True},
         "model": model,
-        "train": training(updates),
+        "train": training(updates, 3e-3 if name == "transformer" else 1e-2),
     }
 
 
@@ -123,7 +123,7 @@ def _channelled(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("runs/ensembles"))
-    parser.add_argument("--updates", type=int, default=600)
+    parser.add_argument("--updates", type=int, default=500)
     parser.add_argument("--page", type=Path)
     asked = parser.parse_args()
     write_data(asked.folder)

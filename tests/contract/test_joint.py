@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import saccade
-from saccade import Model, UsageError
+from saccade import Model, UsageError, config
 from saccade.decode.ensemble import Mix, mixed
 from saccade.decode.scores import normalised
 from saccade.errors import SaccadeError
@@ -24,6 +24,7 @@ from saccade.recipe import parse_recipe
 from saccade.text import TextPair
 from saccade.translate import Output, Request
 from saccade.types import END, START
+from tests.support.cli import saccade_command
 from tests.support.joint import make_corpus, make_run
 from tests.support.language import DECODERS
 
@@ -395,6 +396,21 @@ def test_a_run_may_take_the_tokenizer_of_another(home: Path, tmp_path: Path, sid
     assert "the tokens of transformer" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     (tmp_path / "run").rename(tmp_path / "moved")  # nothing of the other run is needed any more
     assert saccade.load(tmp_path / "moved", "cpu").generate("a", max_tokens=3).prompt == "a"
+
+
+def test_a_language_model_goes_on_without_the_run_its_tokenizer_came_from(home: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(make_run(home, "lstm"), tmp_path / "other")
+    tree = language_recipe(run=str(other))
+    dry = home / "dry.yaml"
+    dry.write_text(config.to_yaml(tree), encoding="utf-8")
+    told = saccade_command("train", dry, "--dry-run")
+    assert told.exit_code == 0, told.stderr
+    assert f"with {TextPair.load(other).target.size} tokens" in told.stderr
+    saccade.train(parse_recipe(tree), tmp_path / "run", base=home, device="cpu")
+    shutil.rmtree(other)
+    more = {**tree, "train": {**tree["train"], "updates": 2}}
+    done = saccade.train(parse_recipe(more), tmp_path / "run", base=home, device="cpu", resume=True)
+    assert done.finished.update == 2
 
 
 def test_a_run_whose_tokenizer_cannot_be_taken_is_refused(home: Path, tmp_path: Path) -> None:
