@@ -34,7 +34,7 @@ from saccade.score_tags import TagEvaluation, evaluate_tags
 from saccade.tag import Cut, Tagging
 from saccade.tag import Engine as TagEngine
 from saccade.tasks.language_model import writer_of
-from saccade.translate import Engine, Lines, Request, Translation
+from saccade.translate import Engine, Request, Translation
 from saccade.types import Trace
 
 
@@ -182,14 +182,14 @@ class Model:
         return config.parse(DecodeConfig, tree, "decode")
 
     @overload
-    def translate(
+    def translate(  # type: ignore[overload-overlap]  # a string is a sequence of strings: here it is one line
         self, lines: str | Request, *, beam: int | None = ..., n_best: int | None = ..., settings: Sequence[str] = ...
     ) -> Translation: ...
 
     @overload
     def translate(
         self,
-        lines: Lines,
+        lines: Sequence[str | Request],
         *,
         beam: int | None = ...,
         n_best: int | None = ...,
@@ -198,7 +198,7 @@ class Model:
 
     def translate(
         self,
-        lines: str | Request | Lines,
+        lines: str | Request | Sequence[str | Request],
         *,
         beam: int | None = None,
         n_best: int | None = None,
