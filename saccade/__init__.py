@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from saccade.api import Model, TrainedRun, fetch, load, recipe, train, training, verify
     from saccade.errors import SaccadeError, UsageError
+    from saccade.joint import ensemble, fused, reranked
     from saccade.recipe import Recipe
     from saccade.translate import Request
 
@@ -19,9 +20,12 @@ __all__ = [
     "SaccadeError",
     "TrainedRun",
     "UsageError",
+    "ensemble",
     "fetch",
+    "fused",
     "load",
     "recipe",
+    "reranked",
     "train",
     "training",
     "verify",
@@ -32,6 +36,9 @@ _HOME = {
     "Request": "saccade.translate",
     "SaccadeError": "saccade.errors",
     "UsageError": "saccade.errors",
+    "ensemble": "saccade.joint",
+    "fused": "saccade.joint",
+    "reranked": "saccade.joint",
 }
 
 

@@ -67,10 +67,14 @@ class Asked(TypedDict, total=False):
 class Model:
     """A trained model from a run folder."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, engine: Engine | None = None, beside: "tuple[Model, ...]" = ()) -> None:
+        """`engine` and `beside`: where other models have a say, what they come to together, and who they are."""
         self.path = loaded.path
         self.config = loaded.config
         self.loaded = loaded
+        self.beside = beside
+        if engine is not None:
+            self.engine = engine
         match loaded.model:  # what a verb needs is read here, so that a folder that is not whole is refused at once
             case Translator():
                 _ = self.engine, self.decode
@@ -88,7 +92,8 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.loaded.model.parameters())
+        own = sum(parameter.numel() for parameter in self.loaded.model.parameters())
+        return own + sum(other.parameters for other in self.beside)
 
     def _not_for(self, verb: str, task: str) -> UsageError:
         return UsageError(f"{self.path}: is a run of the task {self.task}; to {verb}, there must be one of {task}.")
@@ -424,6 +429,8 @@ class Model:
             if target is not None:
                 raise UsageError("target: a classifier's weights are the same for every label; leave it out.")
             return classification_trace(self.classifier, line)
+        if self.beside:
+            raise UsageError("explain shows the inside of one model, and here are several; explain each by itself.")
         text = self.engine.text
         (source,) = self.engine.read([line])
         source_ids = source.ids[:-1]

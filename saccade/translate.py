@@ -1,15 +1,16 @@
 """Lines in, lines out: tokenise, search, put back into words. One line in is one line out, whatever it holds."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from numpy.typing import NDArray
 
 from saccade.constraints import Lexicon
 from saccade.data.parses import Heads, on_tokens, read_line
+from saccade.decode.beam import Penalty
 from saccade.decode.coverage import LookingStep, covered
 from saccade.decode.lexical import Constraints, Lexical
 from saccade.decode.rules import Wishes
@@ -58,6 +59,8 @@ class Output:
     """(source word, target word), each counted from 0, where it was asked for; see `saccade.align`."""
     unmet: tuple[str, ...] = ()
     """Phrases of the request that it must hold and does not, or must not and does."""
+    features: Mapping[str, float] = field(default_factory=dict)
+    """What it was ranked by beside the model, where others had a say: `rerank.py`."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,35 @@ class Source:
     must_not: tuple[str, ...] = ()
     constraints: Constraints | None = None
     """What its output must hold or must not hold, as the search takes it."""
+    heads: Heads | None = None
+    """The parse that came with the line, by words; for whoever reads it by other tokens."""
+
+
+class Partners(Protocol):
+    """Who decides with the model at every step."""
+
+    @property
+    def reads_parse(self) -> bool: ...
+
+    @property
+    def normalised(self) -> bool:
+        """Whether what they all come to are log-probabilities."""
+
+    def begin(
+        self, own: tuple[Step, State], sources: Sequence[Source], max_steps: int, *, forced: bool
+    ) -> tuple[Step, State]:
+        """What a search goes on from, made of the model's own; see `Engine.begin`."""
+
+    def own(self, state: State) -> State:
+        """Of a state of all of them, that of the model."""
+
+
+class Judge(Protocol):
+    """Who ranks the outputs of a search anew."""
+
+    def ranked(
+        self, sources: Sequence[Source], found: Sequence[tuple[Output, ...]], config: DecodeConfig, batch_tokens: int
+    ) -> list[tuple[Output, ...]]: ...
 
 
 def as_tokens(sources: Sequence[Source]) -> Tokens:
@@ -115,6 +147,8 @@ class Engine:
     text: TextPair
     device: torch.device
     max_source: int = MAX_SOURCE_TOKENS
+    partners: Partners | None = None
+    judge: Judge | None = None
 
     def translate(
         self, lines: Sequence[str | Request], config: DecodeConfig, batch_tokens: int = 4096, *, first: int = 1
@@ -141,30 +175,58 @@ class Engine:
             alike = [i for i in asked if widths[i] == width]
             wide = config if width == config.beam else config.widened(width)
             for rows in _batches(alike, lengths, batch_tokens, max(1, MAX_HYPOTHESES // width)):
-                found = self._search([sources[i] for i in rows], wide)
-                for i, hypotheses in zip(rows, found, strict=True):
-                    outputs = tuple(self._output(each, sources[i], config) for each in hypotheses)
+                some = [sources[i] for i in rows]
+                for i, outputs in zip(rows, self._outputs(some, wide, batch_tokens), strict=True):
                     done[i] = Translation(sources[i].text, outputs, cut=sources[i].cut)
         return done
+
+    def _outputs(self, sources: list[Source], config: DecodeConfig, batch_tokens: int) -> list[tuple[Output, ...]]:
+        searched = config if self.judge is None else config.model_copy(update={"n_best": config.beam})
+        found = [
+            tuple(self._output(each, source, config) for each in hypotheses)
+            for source, hypotheses in zip(sources, self._search(sources, searched), strict=True)
+        ]
+        if self.judge is None:
+            return found
+        ranked = self.judge.ranked(sources, found, config, batch_tokens)
+        return [outputs[: config.n_best] for outputs in ranked]
+
+    @property
+    def reads_parse(self) -> bool:
+        """Whether the model, or one that decides with it, reads dependency trees."""
+        return self.model.reads_parse or (self.partners is not None and self.partners.reads_parse)
 
     def read(self, requests: Sequence[str | Request], *, first: int = 1) -> list[Source]:
         """Lines as tokens. Where the model reads dependency trees, each line is its text, a tab, and its heads."""
         heads = None
         asked = [Request(each) if isinstance(each, str) else each for each in requests]
         lines = [each.text for each in asked]
-        if self.model.reads_parse:
+        if self.reads_parse:
             both = [_parsed(line, number) for number, line in enumerate(lines, start=first)]
             lines, heads = [text for text, _ in both], [each for _, each in both]
+        prefixes = [self._prefix(each.prefix, number) for number, each in enumerate(asked, start=first)]
+        return [
+            replace(source, prefix=prefix, must=tuple(each.must), must_not=tuple(each.must_not))
+            for source, prefix, each in zip(self._tokenised(lines, heads), prefixes, asked, strict=True)
+        ]
+
+    def reread(self, sources: Sequence[Source]) -> list[Source]:
+        """What another engine has read, as this one reads it."""
+        heads = [source.heads for source in sources if source.heads is not None]
+        return self._tokenised([source.text for source in sources], heads or None)
+
+    def _tokenised(self, lines: Sequence[str], heads: Sequence[Heads] | None) -> list[Source]:
         read = [line[: self.max_source * CHARACTERS_PER_TOKEN] for line in lines]
         encoded = self.text.source.encode_batch(read)
         sources = []
         for i, ids in enumerate(encoded):
             kept = ids[: self.max_source]
-            parse = None if heads is None else on_tokens(heads[i], self.text.source.word_places(read[i], kept))
+            own = None if heads is None else heads[i]
+            parse = None
+            if own is not None and self.model.reads_parse:
+                parse = on_tokens(own, self.text.source.word_places(read[i], kept))
             cut = len(kept) < len(ids) or len(read[i]) < len(lines[i])
-            asks = asked[i]
-            prefix = self._prefix(asks.prefix, first + i)
-            sources.append(Source(lines[i], [*kept, END], parse, cut, prefix, tuple(asks.must), tuple(asks.must_not)))
+            sources.append(Source(lines[i], [*kept, END], parse, cut, heads=own))
         return sources
 
     def _prefix(self, text: str, number: int) -> tuple[int, ...]:
@@ -206,20 +268,21 @@ class Engine:
     @torch.inference_mode()
     def _search(self, sources: list[Source], config: DecodeConfig) -> list[list[Hypothesis]]:
         limits = [_limit(source, config) for source in sources]
-        step, state = self.begin(sources, max(limits))
-        penalty = None
+        own, penalty = self._alone(sources, max(limits)), None
         if config.coverage:
             looking, counts_BS = self.looking(config.coverage_layer), _counted(sources, self.device)
-            step, state, penalty = covered(looking, state, counts_BS=counts_BS, beta=config.coverage)
+            step, state, penalty = covered(looking, own[1], counts_BS=counts_BS, beta=config.coverage)
+            own = step, state
+        step, state = self._together(own, sources, max(limits))
         wishes = Wishes(
             least=[config.least(len(source.ids), limit) for source, limit in zip(sources, limits, strict=True)],
             prefixes=[source.prefix for source in sources],
             control=self._control(sources, config),
         )
-        return search(step, state, limits=limits, config=config, wishes=wishes, penalty=penalty)
+        return search(step, state, limits=limits, config=config, wishes=wishes, penalty=self._of_own(penalty))
 
     def looking(self, layer: int) -> LookingStep:
-        """The step of `begin`'s state that also tells where this layer of the decoder looked."""
+        """The step of the model's own state that also tells where this layer of the decoder looked."""
         layers = self.model.cross_layers
         if not layers:
             raise UsageError(
@@ -241,10 +304,28 @@ class Engine:
         every_end = config.rule.stop != "count"
         return Lexical.of(asked, every_end=every_end, device=self.device, vocabulary=self.text.target.size)
 
-    def begin(self, sources: Sequence[Source], max_steps: int) -> tuple[Step, State]:
-        """What every search goes on from: the step function, and the state with one hypothesis a source."""
+    def begin(self, sources: Sequence[Source], max_steps: int, *, forced: bool = False) -> tuple[Step, State]:
+        """What every search goes on from: the step function, and the state with one hypothesis a source.
+
+        `forced`: instead of a step, the function that reads several given tokens at once.
+        """
+        return self._together(self._alone(sources, max_steps, forced=forced), sources, max_steps, forced=forced)
+
+    def _alone(self, sources: Sequence[Source], max_steps: int, *, forced: bool = False) -> tuple[Step, State]:
         encoded = self.model.encode(as_tokens(sources).to(self.device))
-        return self.model.step, self.model.start(encoded, max_steps)
+        return self.model.prefill if forced else self.model.step, self.model.start(encoded, max_steps)
+
+    def _together(
+        self, own: tuple[Step, State], sources: Sequence[Source], max_steps: int, *, forced: bool = False
+    ) -> tuple[Step, State]:
+        return own if self.partners is None else self.partners.begin(own, sources, max_steps, forced=forced)
+
+    def _of_own(self, penalty: Penalty | None) -> Penalty | None:
+        """A penalty that looks at the model's own state, for a search that has the states of all."""
+        partners = self.partners
+        if penalty is None or partners is None:
+            return penalty
+        return lambda state: penalty(partners.own(state))
 
     def _output(self, hypothesis: Hypothesis, source: Source, config: DecodeConfig) -> Output:
         # A line break is never part of a line: where a model writes one, the line contract wins. Many readers take a
@@ -257,7 +338,7 @@ class Engine:
             hypothesis.tokens,
             hypothesis.token_log_probabilities,
             hypothesis.ended,
-            self._unmet(text, source, config),
+            unmet=self._unmet(text, source, config),
         )
 
     def _unmet(self, text: str, source: Source, config: DecodeConfig) -> tuple[str, ...]:

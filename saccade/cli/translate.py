@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import typer
 
+from saccade.cli.joint import Channel, ChannelWeight, LanguageModel, LmMode, LmWeight, MixName, Others, Weights, With
 from saccade.cli.options import BatchTokens, Beam, DecodeSettings, Device, LengthPenalty, MaxLength, Run
 from saccade.cli.requests import InputFormat, requests_of
 from saccade.cli.scores import section
@@ -87,6 +88,14 @@ def translate(
             show_default=False,
         ),
     ] = None,
+    with_: With = None,
+    weights: Weights = None,
+    mix: MixName = None,
+    lm: LanguageModel = None,
+    lm_weight: LmWeight = None,
+    lm_mode: LmMode = None,
+    channel: Channel = None,
+    channel_weight: ChannelWeight = None,
     device: Device = "auto",
 ) -> None:
     """Translate lines.
@@ -101,10 +110,12 @@ def translate(
     if format_ != "text" and scores:
         raise UsageError(f"--scores: {format_} holds the scores anyway. Leave it out.")
     _check_alignments(alignments, align, format_, out)
+    others = Others(tuple(with_ or ()), weights, mix, lm, lm_weight, lm_mode, channel, channel_weight)
+    others.check()
     lines = None if text else Input(source)
     from saccade.api import load
 
-    model = load(run, device)
+    model = others.joined(load(run, device), device)
     n_best = 1 if format_ == "text" else n_best
     decode = model.decoding(
         beam=beam, n_best=n_best, length_penalty=length_penalty, max_length=max_length, settings=settings or ()
@@ -189,6 +200,7 @@ def _writer(format_: Format, scores: bool, model: "Model") -> Writer:
         for each in translation.hypotheses:
             shown = each.text.replace("|||", "&#124;&#124;&#124;")  # as Moses escapes its own bars
             features = f"logp= {each.log_probability:.4f} length= {len(each.tokens)}"
+            features += "".join(f" {name}= {value:.4f}" for name, value in each.features.items())
             file.write(f"{number} ||| {shown} ||| {features} ||| {each.score:.4f}\n")
 
     def jsonl(file: TextIO, _: int, translation: "Translation") -> None:
@@ -220,6 +232,7 @@ def _as_dict(translation: "Translation", model: "Model") -> dict[str, object]:
                 "ended": each.ended,
                 **({} if each.alignment is None else {"alignment": sorted(each.alignment)}),
                 "unmet": each.unmet,
+                **({"features": dict(each.features)} if each.features else {}),
             }
             for each in translation.hypotheses
         ],

@@ -69,6 +69,11 @@ class Tokenizer:
         return len(self._pieces)
 
     @property
+    def cuts_at_spaces(self) -> bool:
+        """Whether words are what white space separates, which is not kept."""
+        return self._at_spaces
+
+    @property
     def model(self) -> Model:
         """The vocabulary with its merges or scores, as plain values."""
         return TokenizerFile.read(self._json, "tokenizer.json").model
