@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Literal, TypedDict, Unpack, cast, overload
+from typing import Any, Unpack, cast, overload
 
 from saccade import checkpoint, config
 from saccade.checkpoint import Loaded
 from saccade.classify import Classified, engine_of
 from saccade.classify import Engine as ClassifyEngine
 from saccade.data.minimal_pairs import Group, MinimalPair, generated
+from saccade.decode.asked import Drawing, Sampling, with_drawing
 from saccade.decode.sampling import SampleConfig
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import SaccadeError, UsageError
@@ -21,6 +22,7 @@ from saccade.inspect.classification import classification_trace
 from saccade.likelihood import CacheConfig, DynamicConfig
 from saccade.metrics.classification import Classification, classification
 from saccade.metrics.contrast import contrast
+from saccade.metrics.expected import Utility
 from saccade.metrics.lines import References
 from saccade.metrics.names import METRICS, USUAL, MetricName
 from saccade.metrics.perplexity import Perplexity
@@ -36,20 +38,6 @@ from saccade.tag import Engine as TagEngine
 from saccade.tasks.language_model import writer_of
 from saccade.translate import Engine, Translation
 from saccade.types import Trace
-
-
-class Sampling(TypedDict, total=False):
-    """What may be given of `SampleConfig`; None: as the model's recipe has it."""
-
-    samples: int | None
-    seed: int | None
-    max_tokens: int | None
-    stop: Literal["end", "line", "length"] | None
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    typical: float | None
 
 
 class Model:
@@ -155,10 +143,17 @@ class Model:
         length_penalty: float | None = None,
         max_length: int | None = None,
         settings: Sequence[str] = (),
+        mbr: Utility | None = None,
+        **drawn: Unpack[Drawing],
     ) -> DecodeConfig:
-        """The model's own way to decode, with what is given here instead; `settings`: `name=value` of any other."""
+        """The model's own way to decode, with what is given here instead; `settings`: `name=value` of any other.
+
+        Whoever gives a beam wants a search, whoever gives something of `Drawing` or `mbr` wants samples.
+        """
         given = {"beam": beam, "n_best": n_best, "alpha": length_penalty, "max_length": max_length}
         tree = config.plain(self.decode)
+        if beam is not None:
+            tree |= {"sample": None, "mbr": None}
         for setting in settings:
             tree = config.override(tree, setting, option="--decode")
         tree |= {name: value for name, value in given.items() if value is not None}
@@ -166,25 +161,47 @@ class Model:
             tree["n_best"] = min(tree["n_best"], beam)
         if length_penalty is not None and tree["length"] == "none":
             tree["length"] = "average"  # an exponent of no normalisation would not be heard
+        tree = with_drawing(tree, drawn, mbr=mbr, beam=beam, n_best=n_best)
         return config.parse(DecodeConfig, tree, "decode")
 
     @overload
-    def translate(self, lines: str, *, beam: int | None = ..., n_best: int | None = ...) -> Translation: ...
+    def translate(
+        self,
+        lines: str,
+        *,
+        beam: int | None = ...,
+        n_best: int | None = ...,
+        mbr: Utility | None = ...,
+        **drawn: Unpack[Drawing],
+    ) -> Translation: ...
 
     @overload
     def translate(
-        self, lines: list[str] | tuple[str, ...], *, beam: int | None = ..., n_best: int | None = ...
+        self,
+        lines: list[str] | tuple[str, ...],
+        *,
+        beam: int | None = ...,
+        n_best: int | None = ...,
+        mbr: Utility | None = ...,
+        **drawn: Unpack[Drawing],
     ) -> list[Translation]: ...
 
     def translate(
-        self, lines: str | list[str] | tuple[str, ...], *, beam: int | None = None, n_best: int | None = None
+        self,
+        lines: str | list[str] | tuple[str, ...],
+        *,
+        beam: int | None = None,
+        n_best: int | None = None,
+        mbr: Utility | None = None,
+        **drawn: Unpack[Drawing],
     ) -> Translation | list[Translation]:
         """A line → its translation; a list of lines → a list.
 
-        A model that reads dependency trees wants each line with its parse, here and everywhere: the text, a tab, and
-        for each word the place of its head, 0 for the root.
+        `drawn`, as samples=5 or top_p=0.9, draws outputs instead of searching for them; `mbr` chooses among many of
+        them the one that is most like all others. A model that reads dependency trees wants each line with its parse,
+        here and everywhere: the text, a tab, and for each word the place of its head, 0 for the root.
         """
-        decode = self.decoding(beam=beam, n_best=n_best)
+        decode = self.decoding(beam=beam, n_best=n_best, mbr=mbr, **drawn)
         if isinstance(lines, str):
             return self.engine.translate([lines], decode)[0]
         return self.engine.translate(lines, decode)

@@ -1,7 +1,7 @@
 """Lines in, lines out: tokenise, search, put back into words. One line in is one line out, whatever it holds."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from saccade.data.parses import Heads, on_tokens, read_line
 from saccade.decode.settings import DecodeConfig, search
 from saccade.errors import UsageError
+from saccade.metrics.expected import Utility, expected_utility
 from saccade.models.translator import Translator
 from saccade.text import TextPair
 from saccade.types import END, Hypothesis, State, Step, Tokens
@@ -84,16 +85,16 @@ class Engine:
     ) -> list[Translation]:
         """Translations in the order of the lines; an empty line gives an empty one without asking the model.
 
-        A model that reads dependency trees wants them in the lines, see `read`; `first` is the first line's number.
+        A model that reads dependency trees wants them in the lines, see `read`; `first` is the first line's number,
+        which draws go by, too.
         """
         sources = self.read(lines, first=first)
-        done: list[Translation] = [Translation(source.text, (_NOTHING,)) for source in sources]
+        done: list[Translation] = [Translation(source.text, (_NOTHING,) * config.drawn) for source in sources]
         asked = [i for i, source in enumerate(sources) if source.text]
         lengths = [len(source.ids) for source in sources]
-        for rows in _batches(asked, lengths, batch_tokens, MAX_HYPOTHESES // config.beam):
-            found = self._search([sources[i] for i in rows], config)
-            for i, hypotheses in zip(rows, found, strict=True):
-                outputs = tuple(self._output(hypothesis) for hypothesis in hypotheses)
+        for rows in _batches(asked, lengths, batch_tokens, max(1, MAX_HYPOTHESES // config.rows)):
+            found = self._found([sources[i] for i in rows], config, [first - 1 + i for i in rows])
+            for i, outputs in zip(rows, found, strict=True):
                 done[i] = Translation(sources[i].text, outputs, cut=sources[i].cut)
         return done
 
@@ -113,11 +114,25 @@ class Engine:
             sources.append(Source(lines[i], [*kept, END], parse, cut))
         return sources
 
+    def _found(self, sources: list[Source], config: DecodeConfig, lines: list[int]) -> list[tuple[Output, ...]]:
+        outputs = self._search(sources, config, lines)
+        if config.mbr is None:
+            return outputs
+        candidates = outputs
+        if config.mbr.candidates != "samples":
+            beam = config.model_copy(update={"sample": None, "mbr": None, "n_best": config.beam})
+            candidates = self._search(sources, beam, lines)
+        if config.mbr.candidates == "both":
+            candidates = [(*some, *more) for some, more in zip(outputs, candidates, strict=True)]
+        utility, most = config.mbr.utility, config.n_best
+        return [by_expected_utility(some, own, utility)[:most] for some, own in zip(candidates, outputs, strict=True)]
+
     @torch.inference_mode()
-    def _search(self, sources: list[Source], config: DecodeConfig) -> list[list[Hypothesis]]:
+    def _search(self, sources: list[Source], config: DecodeConfig, lines: list[int]) -> list[tuple[Output, ...]]:
         limits = [config.limit(len(source.ids)) for source in sources]
         step, state = self.begin(sources, max(limits))
-        return search(step, state, limits=limits, config=config)
+        found = search(step, state, limits=limits, config=config, lines=lines)
+        return [tuple(map(self._output, hypotheses)) for hypotheses in found]
 
     def begin(self, sources: Sequence[Source], max_steps: int) -> tuple[Step, State]:
         """What every search goes on from: the step function, and the state with one hypothesis a source."""
@@ -136,6 +151,21 @@ class Engine:
             hypothesis.token_log_probabilities,
             hypothesis.ended,
         )
+
+
+def by_expected_utility(
+    candidates: Sequence[Output], samples: Sequence[Output], utility: Utility
+) -> tuple[Output, ...]:
+    """The candidates of unlike texts, best first, each with its expected utility over the samples for a score.
+
+    Of equals, to nine digits behind the point, the first is the better one.
+    """
+    distinct: dict[str, Output] = {}
+    for each in candidates:
+        distinct.setdefault(each.text, each)
+    values = expected_utility(list(distinct), [each.text for each in samples], utility)
+    scored = [replace(each, score=value) for each, value in zip(distinct.values(), values, strict=True)]
+    return tuple(sorted(scored, key=lambda each: -round(each.score, 9)))
 
 
 def _parsed(line: str, number: int) -> tuple[str, Heads]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import typer
 
-from saccade.cli.options import Device, Run
+from saccade.cli.options import Device, MinP, Run, Seed, Temperature, TopK, TopP, Typical
 from saccade.cli.streams import Input, argument_text, count, output, tell, to_json
 from saccade.errors import UsageError
 
@@ -33,9 +33,7 @@ def generate(
     samples: Annotated[
         int | None, typer.Option(help="Continuations of each prompt. Default: the recipe's.", show_default=False)
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="The same seed, the same text. Default: the recipe's.", show_default=False)
-    ] = None,
+    seed: Seed = None,
     max_tokens: Annotated[
         int | None, typer.Option(help="The most tokens of a continuation. Default: the recipe's.", show_default=False)
     ] = None,
@@ -46,17 +44,11 @@ def generate(
             show_default=False,
         ),
     ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="Below 1 likely tokens become likelier; 0 takes the likeliest.")
-    ] = None,
-    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw from the fewest that have this probability.")] = None,
-    min_p: Annotated[
-        float | None, typer.Option(help="Draw from those at least this share as probable as the likeliest.")
-    ] = None,
-    typical: Annotated[
-        float | None, typer.Option(help="Draw from those nearest to the expected surprise, up to this probability.")
-    ] = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    typical: Typical = None,
     format_: Annotated[
         Literal["text", "jsonl"],
         typer.Option("--format", "-f", help="text: prompt and continuation; jsonl: with tokens and log-probabilities."),

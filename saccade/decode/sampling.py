@@ -17,12 +17,14 @@ from torch import Tensor
 
 from saccade.config import Section
 from saccade.decode.scores import allowed_log_probabilities
-from saccade.types import State, Step
+from saccade.types import END, START, Hypothesis, State, Step
 
 KEYS = 1 << 32
+ROWS = 1024
+"""Hypotheses of a line that are drawn side by side: each needs a row of logits as wide as the vocabulary."""
 
 
-class SampleConfig(Section):
+class DrawConfig(Section):
     temperature: float = Field(1.0, ge=0.0, allow_inf_nan=False)
     """Logits are divided by it: below 1 likely tokens become likelier; 0 takes the likeliest, always."""
     top_k: int | None = Field(None, ge=1)
@@ -33,14 +35,26 @@ class SampleConfig(Section):
     """Only tokens at least this share as probable as the likeliest may be drawn (Nguyen et al. 2024)."""
     typical: float | None = Field(None, gt=0.0, le=1.0)
     """Only the tokens whose surprise is nearest to what is expected, up to this probability (Meister et al. 2023)."""
-    samples: int = Field(1, ge=1)
-    """How many continuations of each prompt."""
+    samples: int = Field(1, ge=1, lt=KEYS)
+    """How many are drawn for each prompt or line."""
     seed: int = Field(1, ge=0, lt=1 << 63)
     """The same seed draws the same again, whatever is drawn beside it."""
+
+
+class SampleConfig(DrawConfig):
     max_tokens: int = Field(200, ge=1)
     """No continuation is longer than this many tokens."""
     stop: Literal["end", "line", "length"] = "end"
     """Where it ends before: at the end mark, at a line's end, too, or nowhere."""
+
+
+class RiskConfig(Section):
+    """Minimum Bayes risk (Kumar and Byrne 2004; Eikema and Aziz 2020): argmax_c 1/N Σ_s u(c, sample s)."""
+
+    utility: Literal["chrf", "bleu"] = "chrf"
+    """How good a candidate is by a sample: sacrebleu's sentence chrF or sentence BLEU of the two texts."""
+    candidates: Literal["samples", "beam", "both"] = "samples"
+    """What is chosen among: the samples themselves, what a beam search finds, or both."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +81,53 @@ def _row(seed: int, prompt: int, sample: int, steps: int) -> NDArray[np.float64]
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
+def draw_outputs(
+    step: Step, state: State, *, lines: Sequence[int], limits: Sequence[int], config: DrawConfig
+) -> list[list[Hypothesis]]:
+    """`config.samples` hypotheses of each sentence in the order they were drawn; scored by their log-probability.
+
+    Sentence n gets at most `limits[n]` tokens and draws by its number, `lines[n]`. `state` has one hypothesis a
+    sentence, and is not written into.
+    """
+    found: list[list[Hypothesis]] = [[] for _ in limits]
+    at_once = max(1, ROWS // max(1, len(limits)))
+    for begin in range(0, config.samples, at_once):
+        some = range(begin, min(begin + at_once, config.samples))
+        rows = _rows(step, state.widen(len(some)), lines=lines, limits=limits, some=some, config=config)
+        for n, each in enumerate(rows):
+            found[n // len(some)].append(each)
+    return found
+
+
+def _rows(
+    step: Step, state: State, *, lines: Sequence[int], limits: Sequence[int], some: range, config: DrawConfig
+) -> list[Hypothesis]:
+    tokens: list[list[int]] = [[] for _ in range(len(limits) * len(some))]
+    log_ps: list[list[float]] = [[] for _ in tokens]
+    if tokens and max(limits) > 0:
+        events = sample(
+            step,
+            state,
+            last_N=torch.full((len(tokens),), START, device=state.device),
+            numbers_NT=numbers(config.seed, [(line, s) for line in lines for s in some], max(limits)),
+            config=config,
+            stops=frozenset((END,)),
+            limits=[limit for limit in limits for _ in some],
+            beam=len(some),
+        )
+        for event in events:
+            for row, token, log_p in zip(event.rows, event.tokens, event.log_probabilities, strict=True):
+                tokens[row].append(token)
+                log_ps[row].append(log_p)
+    return [_hypothesis(own, scores) for own, scores in zip(tokens, log_ps, strict=True)]
+
+
+def _hypothesis(tokens: list[int], scores: list[float]) -> Hypothesis:
+    ended = tokens[-1:] == [END]
+    total = math.fsum(scores)
+    return Hypothesis(tuple(tokens[:-1] if ended else tokens), total, total, tuple(scores), ended)
+
+
 @torch.inference_mode()
 def sample(
     step: Step,
@@ -74,19 +135,23 @@ def sample(
     *,
     last_N: Tensor,
     numbers_NT: Tensor,
-    config: SampleConfig,
+    config: DrawConfig,
     stops: frozenset[int] = frozenset(),
+    limits: Sequence[int] | None = None,
+    beam: int = 1,
 ) -> Iterator[Drawn]:
     """Draw as many tokens a row as there are numbers for it, or up to the first that is one of `stops`.
 
-    `state` is that before `last_N`, with one hypothesis a sentence; to draw several, repeat the sentences.
+    `state` is that before `last_N`, with `beam` hypotheses a sentence, side by side. `limits`: row n gets at most so
+    many tokens.
     """
     device = last_N.device
     numbers_NT = numbers_NT.to(device)
     ends_V: Tensor | None = None
     row_N = torch.arange(len(last_N), device=device)
-    alive_N = torch.ones_like(row_N, dtype=torch.bool)
-    for t in range(numbers_NT.shape[1]):
+    limit_N = torch.full_like(row_N, numbers_NT.shape[1]) if limits is None else torch.tensor(limits, device=device)
+    alive_N = limit_N > 0
+    for t in range(min(numbers_NT.shape[1], int(limit_N.max()) if len(limit_N) else 0)):
         logits_NV, state = step(last_N, state)
         if ends_V is None:
             ends_V = _marked(stops, logits_NV.shape[-1], device)
@@ -94,14 +159,33 @@ def sample(
         last_N = draw(filtered(log_p_NV, config), numbers_NT[row_N, t])
         own_N = log_p_NV.gather(-1, last_N[:, None]).squeeze(-1)
         yield Drawn(*(tuple(each[alive_N].tolist()) for each in (row_N, last_N, own_N)))
-        alive_N = alive_N & ~ends_V[last_N]
-        living = int(alive_N.sum())
-        if not living:
+        alive_N = alive_N & ~ends_V[last_N] & (t + 1 < limit_N)
+        if not alive_N.any():
             return
-        if 2 * living <= len(alive_N):  # not at once: to let rows go, all that is kept of the others is copied
-            stay_N = alive_N.nonzero().squeeze(-1)
-            state = state.select_sentences(stay_N, beam=1)
-            row_N, last_N, alive_N = row_N[stay_N], last_N[stay_N], alive_N[stay_N]
+        kept = _living(alive_N, beam)
+        if kept is not None:
+            rows_N, stay_B, beam = kept
+            state = state.select_hypotheses(rows_N).select_sentences(stay_B, beam)
+            row_N, last_N, limit_N, alive_N = (
+                each[rows_N].view(-1, beam)[stay_B].flatten() for each in (row_N, last_N, limit_N, alive_N)
+            )
+
+
+def _living(alive_N: Tensor, beam: int) -> tuple[Tensor, Tensor, int] | None:
+    """Of each sentence the rows to keep, the sentences that stay, and how many rows a sentence that makes.
+
+    None where more than half of all rows would stay: to let some go, all that is kept of the others is copied. Every
+    sentence keeps as many: a few rows that are over may stay beside the living.
+    """
+    alive_Bk = alive_N.view(-1, beam)
+    count_B = alive_Bk.sum(1)
+    stay_B = count_B.nonzero().squeeze(-1)
+    left = int(count_B.max())
+    if 2 * len(stay_B) * left > len(alive_N):
+        return None
+    first_Bk = alive_Bk.int().argsort(dim=1, descending=True, stable=True)[:, :left]
+    begin_B1 = torch.arange(len(count_B), device=alive_N.device)[:, None] * beam
+    return (begin_B1 + first_Bk).flatten(), stay_B, left
 
 
 def _marked(tokens: frozenset[int], vocabulary: int, device: torch.device) -> Tensor:
@@ -110,7 +194,7 @@ def _marked(tokens: frozenset[int], vocabulary: int, device: torch.device) -> Te
     return marked_V
 
 
-def filtered(log_p_NV: Tensor, config: SampleConfig) -> Tensor:
+def filtered(log_p_NV: Tensor, config: DrawConfig) -> Tensor:
     """The distribution that is drawn from, as log-probabilities in float64; -inf where a token may not be drawn.
 
     First the temperature, then each filter in turn on what the one before has left, renormalised: top-k, top-p, min-p,

@@ -38,7 +38,7 @@ ARROWS: dict[str, set[str]] = {
     "decode": set(),
     "metrics": set(),
     "device": set(),  # which device a name means
-    "translate": {"text", "data", "models", "checkpoint", "decode"},
+    "translate": {"text", "data", "models", "checkpoint", "decode", "metrics"},  # outputs are chosen by metrics, too
     "tag": {"text", "models", "checkpoint", "disk"},
     "score_tags": {"text", "metrics", "tag"},
     "fill": {"text", "data", "models", "checkpoint"},
