@@ -83,8 +83,7 @@ def decoded_metrics(
     device: torch.device,
 ) -> dict[str, float]:
     """What validation reports of outputs decoded greedily, within the limits of `decode`; perplexity is not decoded."""
-    fast = decode.model_copy(update={"beam": 1, "n_best": 1, "sample": None, "mbr": None})
-    translations = Engine(model, text, device).translate(sources, fast, batch_tokens=8192)
+    translations = Engine(model, text, device).translate(sources, decode.greedily(), batch_tokens=8192)
     outputs = [each.text for each in translations]
     wanted = [name for name in dict.fromkeys(metrics) if name != "perplexity"]
     return {name: measure(name, outputs, references, confidence=False).value for name in wanted}

@@ -36,7 +36,7 @@ from saccade.score_tags import TagEvaluation, evaluate_tags
 from saccade.tag import Cut, Tagging
 from saccade.tag import Engine as TagEngine
 from saccade.tasks.language_model import writer_of
-from saccade.translate import Engine, Translation
+from saccade.translate import Engine, Lines, Request, Translation
 from saccade.types import Trace
 
 
@@ -167,10 +167,11 @@ class Model:
     @overload
     def translate(
         self,
-        lines: str,
+        lines: str | Request,
         *,
         beam: int | None = ...,
         n_best: int | None = ...,
+        settings: Sequence[str] = ...,
         mbr: Utility | None = ...,
         **drawn: Unpack[Drawing],
     ) -> Translation: ...
@@ -178,31 +179,34 @@ class Model:
     @overload
     def translate(
         self,
-        lines: list[str] | tuple[str, ...],
+        lines: Lines,
         *,
         beam: int | None = ...,
         n_best: int | None = ...,
+        settings: Sequence[str] = ...,
         mbr: Utility | None = ...,
         **drawn: Unpack[Drawing],
     ) -> list[Translation]: ...
 
     def translate(
         self,
-        lines: str | list[str] | tuple[str, ...],
+        lines: str | Request | Lines,
         *,
         beam: int | None = None,
         n_best: int | None = None,
+        settings: Sequence[str] = (),
         mbr: Utility | None = None,
         **drawn: Unpack[Drawing],
     ) -> Translation | list[Translation]:
-        """A line → its translation; a list of lines → a list.
+        """A line → its translation; a list of lines → a list. A `Request` is a line with what its output must be.
 
-        `drawn`, as samples=5 or top_p=0.9, draws outputs instead of searching for them; `mbr` chooses among many of
-        them the one that is most like all others. A model that reads dependency trees wants each line with its parse,
-        here and everywhere: the text, a tab, and for each word the place of its head, 0 for the root.
+        `settings`: `name=value` of any other setting of the search, as `decoding` takes them. `drawn`, as samples=5 or
+        top_p=0.9, draws outputs instead of searching for them; `mbr` chooses among many of them the one that is most
+        like all others. A model that reads dependency trees wants each line with its parse, here and everywhere: the
+        text, a tab, and for each word the place of its head, 0 for the root.
         """
-        decode = self.decoding(beam=beam, n_best=n_best, mbr=mbr, **drawn)
-        if isinstance(lines, str):
+        decode = self.decoding(beam=beam, n_best=n_best, settings=settings, mbr=mbr, **drawn)
+        if isinstance(lines, (str, Request)):
             return self.engine.translate([lines], decode)[0]
         return self.engine.translate(lines, decode)
 

@@ -8,6 +8,8 @@ import torch
 from numpy.typing import NDArray
 
 from saccade.data.parses import Heads, on_tokens, read_line
+from saccade.decode.control import Control
+from saccade.decode.rules import Wishes
 from saccade.decode.settings import DecodeConfig, search
 from saccade.errors import UsageError
 from saccade.metrics.expected import Utility, expected_utility
@@ -18,8 +20,28 @@ from saccade.types import END, Hypothesis, State, Step, Tokens
 MAX_SOURCE_TOKENS = 1024
 MAX_HYPOTHESES = 1024
 """Hypotheses searched side by side, whatever the token budget: each needs a row of logits as wide as the vocabulary."""
+MAX_PREFIX_TOKENS = 1024
 CHARACTERS_PER_TOKEN = 32
 """Of a line at most max_source × this many characters are tokenised, so that a line of 10 MB costs next to nothing."""
+
+Phrases = tuple[tuple[int, ...], ...]
+"""Tokens that stand one behind the other, of each."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A line, and what is asked of its output."""
+
+    text: str
+    prefix: str = ""
+    """What the output begins with; the model goes on from there."""
+    must: tuple[str, ...] = ()
+    """Each of these is part of the output."""
+    must_not: tuple[str, ...] = ()
+    """None of these is."""
+
+
+Lines = list[str] | list[Request] | list[str | Request] | tuple[str | Request, ...]
 
 
 @dataclass(frozen=True)
@@ -64,6 +86,12 @@ class Source:
     """Word and head of each id (`types.Parse`), for a model that reads dependency trees."""
     cut: bool
     """There was more of it than is read."""
+    prefix: tuple[int, ...] = ()
+    """The first tokens of its output."""
+    must: Phrases = ()
+    """What its output must hold …"""
+    must_not: Phrases = ()
+    """… or must not."""
 
 
 def as_tokens(sources: Sequence[Source]) -> Tokens:
@@ -81,9 +109,11 @@ class Engine:
     max_source: int = MAX_SOURCE_TOKENS
 
     def translate(
-        self, lines: Sequence[str], config: DecodeConfig, batch_tokens: int = 4096, *, first: int = 1
+        self, lines: Sequence[str | Request], config: DecodeConfig, batch_tokens: int = 4096, *, first: int = 1
     ) -> list[Translation]:
         """Translations in the order of the lines; an empty line gives an empty one without asking the model.
+
+        What a `Request` asks of the output of an empty line is not heard, then.
 
         A model that reads dependency trees wants them in the lines, see `read`; `first` is the first line's number,
         which draws go by, too.
@@ -98,9 +128,11 @@ class Engine:
                 done[i] = Translation(sources[i].text, outputs, cut=sources[i].cut)
         return done
 
-    def read(self, lines: Sequence[str], *, first: int = 1) -> list[Source]:
+    def read(self, requests: Sequence[str | Request], *, first: int = 1) -> list[Source]:
         """Lines as tokens. Where the model reads dependency trees, each line is its text, a tab, and its heads."""
         heads = None
+        asked = [Request(each) if isinstance(each, str) else each for each in requests]
+        lines = [each.text for each in asked]
         if self.model.reads_parse:
             both = [_parsed(line, number) for number, line in enumerate(lines, start=first)]
             lines, heads = [text for text, _ in both], [each for _, each in both]
@@ -111,28 +143,54 @@ class Engine:
             kept = ids[: self.max_source]
             parse = None if heads is None else on_tokens(heads[i], self.text.source.word_places(read[i], kept))
             cut = len(kept) < len(ids) or len(read[i]) < len(lines[i])
-            sources.append(Source(lines[i], [*kept, END], parse, cut))
+            sources.append(Source(lines[i], [*kept, END], parse, cut, *self._wishes(asked[i], first + i)))
         return sources
 
     def _found(self, sources: list[Source], config: DecodeConfig, lines: list[int]) -> list[tuple[Output, ...]]:
-        outputs = self._search(sources, config, lines)
+        outputs = self._outputs(sources, config, lines)
         if config.mbr is None:
             return outputs
         candidates = outputs
         if config.mbr.candidates != "samples":
             beam = config.model_copy(update={"sample": None, "mbr": None, "n_best": config.beam})
-            candidates = self._search(sources, beam, lines)
+            candidates = self._outputs(sources, beam, lines)
         if config.mbr.candidates == "both":
             candidates = [(*some, *more) for some, more in zip(outputs, candidates, strict=True)]
         utility, most = config.mbr.utility, config.n_best
         return [by_expected_utility(some, own, utility)[:most] for some, own in zip(candidates, outputs, strict=True)]
 
+    def _outputs(self, sources: list[Source], config: DecodeConfig, lines: list[int]) -> list[tuple[Output, ...]]:
+        return [tuple(map(self._output, hypotheses)) for hypotheses in self._search(sources, config, lines)]
+
+    def _wishes(self, request: Request, number: int) -> tuple[tuple[int, ...], Phrases, Phrases]:
+        """Prefix, must and must_not as tokens; `number` is the line's."""
+        if request.must or request.must_not:
+            raise UsageError(
+                f"line {number}: must and must_not are not searched for yet; leave them out, or give a prefix."
+            )
+        prefix = tuple(self.text.target.encode(request.prefix)) if request.prefix else ()
+        if len(prefix) > MAX_PREFIX_TOKENS:
+            raise UsageError(
+                f"line {number}: the prefix ({request.prefix[:40]!r}…) has {len(prefix):,} tokens; the longest allowed "
+                f"has {MAX_PREFIX_TOKENS:,}. Give less of it."
+            )
+        return prefix, (), ()
+
     @torch.inference_mode()
-    def _search(self, sources: list[Source], config: DecodeConfig, lines: list[int]) -> list[tuple[Output, ...]]:
-        limits = [config.limit(len(source.ids)) for source in sources]
+    def _search(self, sources: list[Source], config: DecodeConfig, lines: list[int]) -> list[list[Hypothesis]]:
+        # A prefix is kept whole: where it is longer than the limit, it is what the limit is then.
+        limits = [max(config.limit(len(source.ids)), len(source.prefix)) for source in sources]
         step, state = self.begin(sources, max(limits))
-        found = search(step, state, limits=limits, config=config, lines=lines)
-        return [tuple(map(self._output, hypotheses)) for hypotheses in found]
+        wishes = Wishes(
+            least=[config.least(len(source.ids), limit) for source, limit in zip(sources, limits, strict=True)],
+            prefixes=[source.prefix for source in sources],
+            control=self._control(sources, limits),
+        )
+        return search(step, state, limits=limits, config=config, wishes=wishes, lines=lines)
+
+    def _control(self, sources: Sequence[Source], limits: Sequence[int]) -> Control | None:
+        """What steers the search to outputs that hold what they must and must not; None where nothing is asked."""
+        return None
 
     def begin(self, sources: Sequence[Source], max_steps: int) -> tuple[Step, State]:
         """What every search goes on from: the step function, and the state with one hypothesis a source."""

@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from saccade.config import Section
-from saccade.decode.scores import allowed_log_probabilities
+from saccade.decode.rules import Rules, Wishes
 from saccade.types import END, START, Hypothesis, State, Step
 
 KEYS = 1 << 32
@@ -82,44 +82,52 @@ def _row(seed: int, prompt: int, sample: int, steps: int) -> NDArray[np.float64]
 
 
 def draw_outputs(
-    step: Step, state: State, *, lines: Sequence[int], limits: Sequence[int], config: DrawConfig
+    step: Step,
+    state: State,
+    *,
+    lines: Sequence[int],
+    limits: Sequence[int],
+    config: DrawConfig,
+    last_N: Tensor | None = None,
+    wishes: Wishes | None = None,
 ) -> list[list[Hypothesis]]:
     """`config.samples` hypotheses of each sentence in the order they were drawn; scored by their log-probability.
 
-    Sentence n gets at most `limits[n]` tokens and draws by its number, `lines[n]`. `state` has one hypothesis a
-    sentence, and is not written into.
+    Sentence n gets at most `limits[n]` tokens and draws by its number, `lines[n]`, from what the wishes leave. `state`
+    has one hypothesis a sentence, and is not written into; `last_N` is the token before the first, START if not given.
     """
     found: list[list[Hypothesis]] = [[] for _ in limits]
+    if last_N is None:
+        last_N = torch.full((len(limits),), START, device=state.device)
     at_once = max(1, ROWS // max(1, len(limits)))
     for begin in range(0, config.samples, at_once):
         some = range(begin, min(begin + at_once, config.samples))
-        rows = _rows(step, state.widen(len(some)), lines=lines, limits=limits, some=some, config=config)
-        for n, each in enumerate(rows):
+        if not limits or max(limits) == 0:
+            return [[Hypothesis((), 0.0, 0.0, (), ended=False)] * config.samples for _ in limits]
+        events = sample(
+            step,
+            state.widen(len(some)),
+            last_N=last_N.to(state.device).repeat_interleave(len(some)),
+            numbers_NT=numbers(config.seed, [(line, s) for line in lines for s in some], max(limits)),
+            config=config,
+            stops=frozenset((END,)),
+            beam=len(some),
+            rules=Rules.of(wishes or Wishes(), limits, beam=len(some), device=state.device),
+        )
+        for n, each in enumerate(_collected(events, len(limits) * len(some))):
             found[n // len(some)].append(each)
     return found
 
 
-def _rows(
-    step: Step, state: State, *, lines: Sequence[int], limits: Sequence[int], some: range, config: DrawConfig
-) -> list[Hypothesis]:
-    tokens: list[list[int]] = [[] for _ in range(len(limits) * len(some))]
-    log_ps: list[list[float]] = [[] for _ in tokens]
-    if tokens and max(limits) > 0:
-        events = sample(
-            step,
-            state,
-            last_N=torch.full((len(tokens),), START, device=state.device),
-            numbers_NT=numbers(config.seed, [(line, s) for line in lines for s in some], max(limits)),
-            config=config,
-            stops=frozenset((END,)),
-            limits=[limit for limit in limits for _ in some],
-            beam=len(some),
-        )
-        for event in events:
-            for row, token, log_p in zip(event.rows, event.tokens, event.log_probabilities, strict=True):
-                tokens[row].append(token)
-                log_ps[row].append(log_p)
-    return [_hypothesis(own, scores) for own, scores in zip(tokens, log_ps, strict=True)]
+def _collected(events: Iterator[Drawn], rows: int) -> Iterator[Hypothesis]:
+    tokens: list[list[int]] = [[] for _ in range(rows)]
+    log_ps: list[list[float]] = [[] for _ in range(rows)]
+    for event in events:
+        for row, token, log_p in zip(event.rows, event.tokens, event.log_probabilities, strict=True):
+            tokens[row].append(token)
+            log_ps[row].append(log_p)
+    for own, scores in zip(tokens, log_ps, strict=True):
+        yield _hypothesis(own, scores)
 
 
 def _hypothesis(tokens: list[int], scores: list[float]) -> Hypothesis:
@@ -137,38 +145,39 @@ def sample(
     numbers_NT: Tensor,
     config: DrawConfig,
     stops: frozenset[int] = frozenset(),
-    limits: Sequence[int] | None = None,
     beam: int = 1,
+    rules: Rules | None = None,
 ) -> Iterator[Drawn]:
     """Draw as many tokens a row as there are numbers for it, or up to the first that is one of `stops`.
 
-    `state` is that before `last_N`, with `beam` hypotheses a sentence, side by side. `limits`: row n gets at most so
-    many tokens.
+    `state` is that before `last_N`, with `beam` hypotheses a sentence, side by side. `rules` say what else may not be
+    drawn, and how many tokens at most.
     """
-    device = last_N.device
+    device, steps = last_N.device, numbers_NT.shape[1]
     numbers_NT = numbers_NT.to(device)
     ends_V: Tensor | None = None
     row_N = torch.arange(len(last_N), device=device)
-    limit_N = torch.full_like(row_N, numbers_NT.shape[1]) if limits is None else torch.tensor(limits, device=device)
-    alive_N = limit_N > 0
-    for t in range(min(numbers_NT.shape[1], int(limit_N.max()) if len(limit_N) else 0)):
+    rules = rules or Rules.of(Wishes(), [steps] * (len(last_N) // beam), beam=beam, device=device)
+    alive_N = (rules.limit_B > 0).repeat_interleave(beam)
+    for t in range(steps):
         logits_NV, state = step(last_N, state)
         if ends_V is None:
             ends_V = _marked(stops, logits_NV.shape[-1], device)
-        log_p_NV = allowed_log_probabilities(logits_NV)
+        log_p_NV = rules.log_probabilities(logits_NV)
         last_N = draw(filtered(log_p_NV, config), numbers_NT[row_N, t])
         own_N = log_p_NV.gather(-1, last_N[:, None]).squeeze(-1)
         yield Drawn(*(tuple(each[alive_N].tolist()) for each in (row_N, last_N, own_N)))
-        alive_N = alive_N & ~ends_V[last_N] & (t + 1 < limit_N)
+        rules = rules.advance(torch.arange(len(last_N), device=device), last_N)
+        alive_N = alive_N & ~ends_V[last_N] & (t + 1 < rules.limit_B).repeat_interleave(beam)
         if not alive_N.any():
             return
         kept = _living(alive_N, beam)
         if kept is not None:
-            rows_N, stay_B, beam = kept
-            state = state.select_hypotheses(rows_N).select_sentences(stay_B, beam)
-            row_N, last_N, limit_N, alive_N = (
-                each[rows_N].view(-1, beam)[stay_B].flatten() for each in (row_N, last_N, limit_N, alive_N)
-            )
+            rows_N, stay_B, left = kept
+            stay_N = rows_N.view(-1, left)[stay_B].flatten()
+            state = state.select_hypotheses(rows_N).select_sentences(stay_B, left)
+            rules, beam = rules.keep(stay_B, stay_N), left
+            row_N, last_N, alive_N = row_N[stay_N], last_N[stay_N], alive_N[stay_N]
 
 
 def _living(alive_N: Tensor, beam: int) -> tuple[Tensor, Tensor, int] | None:
