@@ -9,7 +9,7 @@ from saccade.checkpoint import Loaded
 from saccade.classify import Classified, engine_of
 from saccade.classify import Engine as ClassifyEngine
 from saccade.data.minimal_pairs import Group, MinimalPair, generated
-from saccade.decode.asked import Drawing, Sampling, with_drawing
+from saccade.decode.asked import Sampling, Translating, Writing, searching_or_drawing, with_drawing
 from saccade.decode.sampling import SampleConfig
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import SaccadeError, UsageError
@@ -22,7 +22,6 @@ from saccade.inspect.classification import classification_trace
 from saccade.likelihood import CacheConfig, DynamicConfig
 from saccade.metrics.classification import Classification, classification
 from saccade.metrics.contrast import contrast
-from saccade.metrics.expected import Utility
 from saccade.metrics.lines import References
 from saccade.metrics.names import METRICS, USUAL, MetricName
 from saccade.metrics.perplexity import Perplexity
@@ -136,76 +135,41 @@ class Model:
         return tuple(names)
 
     def decoding(
-        self,
-        *,
-        beam: int | None = None,
-        n_best: int | None = None,
-        length_penalty: float | None = None,
-        max_length: int | None = None,
-        settings: Sequence[str] = (),
-        mbr: Utility | None = None,
-        **drawn: Unpack[Drawing],
+        self, *, length_penalty: float | None = None, max_length: int | None = None, **given: Unpack[Translating]
     ) -> DecodeConfig:
-        """The model's own way to decode, with what is given here instead; `settings`: `name=value` of any other.
+        """The model's own way to decode, with what is given here instead; `given`: see `Translating`.
 
-        Whoever gives a beam wants a search, whoever gives something of `Drawing` or `mbr` wants samples.
+        Whoever gives a beam wants a search, whoever gives something to draw by, or `mbr`, wants samples.
         """
-        given = {"beam": beam, "n_best": n_best, "alpha": length_penalty, "max_length": max_length}
+        beam, n_best, mbr = given.pop("beam", None), given.pop("n_best", None), given.pop("mbr", None)
+        own = {"beam": beam, "n_best": n_best, "alpha": length_penalty, "max_length": max_length}
         tree = config.plain(self.decode)
         if beam is not None:
             tree |= {"sample": None, "mbr": None}
-        for setting in settings:
+        for setting in given.pop("settings", ()):
             tree = config.override(tree, setting, option="--decode")
-        tree |= {name: value for name, value in given.items() if value is not None}
+        tree |= {name: value for name, value in own.items() if value is not None}
         if beam is not None and n_best is None:
             tree["n_best"] = min(tree["n_best"], beam)
         if length_penalty is not None and tree["length"] == "none":
             tree["length"] = "average"  # an exponent of no normalisation would not be heard
-        tree = with_drawing(tree, drawn, mbr=mbr, beam=beam, n_best=n_best)
+        tree = with_drawing(tree, given, mbr=mbr, beam=beam, n_best=n_best)
         return config.parse(DecodeConfig, tree, "decode")
 
     @overload
-    def translate(
-        self,
-        lines: str | Request,
-        *,
-        beam: int | None = ...,
-        n_best: int | None = ...,
-        settings: Sequence[str] = ...,
-        mbr: Utility | None = ...,
-        **drawn: Unpack[Drawing],
-    ) -> Translation: ...
+    def translate(self, lines: str | Request, **given: Unpack[Translating]) -> Translation: ...
 
     @overload
-    def translate(
-        self,
-        lines: Lines,
-        *,
-        beam: int | None = ...,
-        n_best: int | None = ...,
-        settings: Sequence[str] = ...,
-        mbr: Utility | None = ...,
-        **drawn: Unpack[Drawing],
-    ) -> list[Translation]: ...
+    def translate(self, lines: Lines, **given: Unpack[Translating]) -> list[Translation]: ...
 
-    def translate(
-        self,
-        lines: str | Request | Lines,
-        *,
-        beam: int | None = None,
-        n_best: int | None = None,
-        settings: Sequence[str] = (),
-        mbr: Utility | None = None,
-        **drawn: Unpack[Drawing],
-    ) -> Translation | list[Translation]:
+    def translate(self, lines: str | Request | Lines, **given: Unpack[Translating]) -> Translation | list[Translation]:
         """A line → its translation; a list of lines → a list. A `Request` is a line with what its output must be.
 
-        `settings`: `name=value` of any other setting of the search, as `decoding` takes them. `drawn`, as samples=5 or
-        top_p=0.9, draws outputs instead of searching for them; `mbr` chooses among many of them the one that is most
-        like all others. A model that reads dependency trees wants each line with its parse, here and everywhere: the
-        text, a tab, and for each word the place of its head, 0 for the root.
+        `given`, as beam=5, samples=10 or mbr="chrf": see `Translating`. A model that reads dependency trees wants each
+        line with its parse, here and everywhere: the text, a tab, and for each word the place of its head, 0 for the
+        root.
         """
-        decode = self.decoding(beam=beam, n_best=n_best, settings=settings, mbr=mbr, **drawn)
+        decode = self.decoding(**given)
         if isinstance(lines, (str, Request)):
             return self.engine.translate([lines], decode)[0]
         return self.engine.translate(lines, decode)
@@ -351,19 +315,23 @@ class Model:
         return config.parse(SampleConfig, chosen, "what is asked for")
 
     @overload
-    def generate(self, prompts: str = ..., **given: Unpack[Sampling]) -> Generation: ...
+    def generate(self, prompts: str = ..., **given: Unpack[Writing]) -> Generation: ...
 
     @overload
-    def generate(self, prompts: list[str] | tuple[str, ...], **given: Unpack[Sampling]) -> list[Generation]: ...
+    def generate(self, prompts: list[str] | tuple[str, ...], **given: Unpack[Writing]) -> list[Generation]: ...
 
     def generate(
-        self, prompts: str | list[str] | tuple[str, ...] = "", **given: Unpack[Sampling]
+        self, prompts: str | list[str] | tuple[str, ...] = "", **given: Unpack[Writing]
     ) -> Generation | list[Generation]:
-        """A prompt → what the model writes behind it; a list of prompts → a list. `given`: see `Sampling`."""
-        sampling = self.sampling(**given)
-        if isinstance(prompts, str):
-            return self.writer.generate([prompts], sampling)[0]
-        return self.writer.generate(prompts, sampling)
+        """A prompt → what the model writes behind it; a list of prompts → a list. `given`: see `Writing`."""
+        decode, asked = searching_or_drawing(given)
+        sampling = self.sampling(**asked)
+        some = [prompts] if isinstance(prompts, str) else prompts
+        if decode is None:
+            written = self.writer.generate(some, sampling)
+        else:
+            written = self.writer.search(some, decode, sampling.max_tokens)
+        return written[0] if isinstance(prompts, str) else written
 
     def stream(self, prompt: str = "", **given: Unpack[Sampling]) -> Iterator[Piece]:
         """The same of one prompt, piece by piece as it is written."""

@@ -13,6 +13,7 @@ from saccade.decode.settings import DecodeConfig
 from saccade.errors import UsageError
 from saccade.metrics.expected import expected_utility
 from saccade.metrics.text import chrf
+from saccade.translate import Request
 from tests.support.cli import saccade_command, shake, write_corpus
 
 LINES = ["dead beef", "", "face  c", "ab", "cafe", "fed", "dead beef"]
@@ -114,6 +115,15 @@ def test_the_least_and_the_most_tokens_hold_for_samples() -> None:
     model = saccade.load("wild", "cpu")
     short = model.engine.translate(LINES, model.decoding(samples=9, max_length=2))
     assert max(len(one.tokens) for each in short for one in each.hypotheses) == 2
+    long = model.translate(["dead", "ab"], samples=9, temperature=0.3, settings=["min_length=7"])
+    assert all(len(one.tokens) >= 7 for each in long for one in each.hypotheses)
+    apart = model.translate(["dead", "ab"], samples=9, temperature=0.3, settings=["no_repeat_ngram=1"])
+    assert all(len(set(one.tokens)) == len(one.tokens) for each in apart for one in each.hypotheses)
+    begun = model.translate([Request("dead", prefix="fa"), "ab"], samples=9)
+    assert all(one.text.startswith("fa") for one in begun[0].hypotheses)
+    assert not all(one.text.startswith("fa") for one in begun[1].hypotheses)
+    chosen = model.translate(Request("dead", prefix="fa"), mbr="chrf", samples=9)
+    assert chosen.text.startswith("fa")
 
 
 # ---- minimum Bayes risk
