@@ -142,13 +142,22 @@ class Model:
         Whoever gives a beam wants a search, whoever gives something to draw by, or `mbr`, wants samples.
         """
         beam, n_best, mbr = given.pop("beam", None), given.pop("n_best", None), given.pop("mbr", None)
+        settings = given.pop("settings", ())
         own = {"beam": beam, "n_best": n_best, "alpha": length_penalty, "max_length": max_length}
         tree = config.plain(self.decode)
         if beam is not None:
             tree |= {"sample": None, "mbr": None}
-        for setting in given.pop("settings", ()):
+        for setting in settings:
             tree = config.override(tree, setting, option="--decode")
         tree |= {name: value for name, value in own.items() if value is not None}
+        named = {setting.partition("=")[0].strip() for setting in settings}
+        if (
+            "length" in named
+            and "alpha" not in named
+            and length_penalty is None
+            and tree["length"] in ("none", "average")
+        ):
+            tree["alpha"] = 1.0  # asked for by name: not with the exponent that another rule had
         if beam is not None and n_best is None:
             tree["n_best"] = min(tree["n_best"], beam)
         if length_penalty is not None and tree["length"] == "none":

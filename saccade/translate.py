@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from saccade.data.parses import Heads, on_tokens, read_line
 from saccade.decode.control import Control
+from saccade.decode.coverage import LookingStep, covered
 from saccade.decode.rules import Wishes
 from saccade.decode.settings import DecodeConfig, search
 from saccade.errors import UsageError
@@ -181,12 +182,31 @@ class Engine:
         # A prefix is kept whole: where it is longer than the limit, it is what the limit is then.
         limits = [max(config.limit(len(source.ids)), len(source.prefix)) for source in sources]
         step, state = self.begin(sources, max(limits))
+        penalty = None
+        if config.coverage and config.sample is None:
+            looking, counts_BS = self.looking(config.coverage_layer), _counted(sources, self.device)
+            step, state, penalty = covered(looking, state, counts_BS=counts_BS, beta=config.coverage)
         wishes = Wishes(
             least=[config.least(len(source.ids), limit) for source, limit in zip(sources, limits, strict=True)],
             prefixes=[source.prefix for source in sources],
             control=self._control(sources, limits),
         )
-        return search(step, state, limits=limits, config=config, wishes=wishes, lines=lines)
+        return search(step, state, limits=limits, config=config, wishes=wishes, penalty=penalty, lines=lines)
+
+    def looking(self, layer: int) -> LookingStep:
+        """The step of `begin`'s state that also tells where this layer of the decoder looked."""
+        layers = self.model.cross_layers
+        if not layers:
+            raise UsageError(
+                "decode.coverage: the model's decoder has no weights over the source's tokens (no cross-attention), so "
+                "that nothing can be told of its coverage. Set coverage to 0."
+            )
+        if not -layers <= layer < layers:
+            raise UsageError(
+                f"decode.coverage_layer is {layer}, but {layers} of the decoder's layers look at the source: give 0 to "
+                f"{layers - 1}, or -1 for the last."
+            )
+        return lambda last_N, state: self.model.looking_step(last_N, state, layer)
 
     def _control(self, sources: Sequence[Source], limits: Sequence[int]) -> Control | None:
         """What steers the search to outputs that hold what they must and must not; None where nothing is asked."""
@@ -224,6 +244,12 @@ def by_expected_utility(
     values = expected_utility(list(distinct), [each.text for each in samples], utility)
     scored = [replace(each, score=value) for each, value in zip(distinct.values(), values, strict=True)]
     return tuple(sorted(scored, key=lambda each: -round(each.score, 9)))
+
+
+def _counted(sources: Sequence[Source], device: torch.device) -> torch.Tensor:
+    """(B, S): which source tokens a coverage penalty counts: all but END, which is no part of what is said, and PAD."""
+    lengths_B1 = torch.tensor([[len(source.ids)] for source in sources], device=device)
+    return torch.arange(max(len(source.ids) for source in sources), device=device) < lengths_B1 - 1
 
 
 def _parsed(line: str, number: int) -> tuple[str, Heads]:

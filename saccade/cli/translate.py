@@ -24,6 +24,7 @@ from saccade.cli.options import (
     Typical,
     check_one_output,
 )
+from saccade.cli.requests import InputFormat, requests_of
 from saccade.cli.streams import Input, chunks, count, output, tell, to_json
 from saccade.errors import UsageError
 
@@ -43,6 +44,18 @@ def translate(
     ] = None,
     source: Annotated[
         Path | None, typer.Option("--input", "-i", help="A file of lines, plain, .gz or .xz; - is stdin.")
+    ] = None,
+    input_format: Annotated[
+        InputFormat,
+        typer.Option(
+            help='text: a line is what it says; jsonl: {"text": …, "prefix": …, "must": […], "must_not": […]}.'
+        ),
+    ] = "text",
+    prefix: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="What every output begins with; a line's own wins over it.", show_default=False
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; - is stdout.")] = None,
     beam: Beam = None,
@@ -99,7 +112,8 @@ def translate(
     done = cut = endless = 0
     with output(out) as file:
         for chunk in chunks(text, lines):
-            for translation in model.engine.translate(chunk, decode, batch_tokens, first=done + 1):
+            requests = requests_of(chunk, input_format, prefix=prefix, first=done + 1)
+            for translation in model.engine.translate(requests, decode, batch_tokens, first=done + 1):
                 write(file, done, translation)
                 done += 1
                 cut += translation.cut

@@ -136,7 +136,7 @@ def test_a_length_penalty_is_heard_where_the_recipe_has_none() -> None:
     model.decode = model.decode.model_copy(update={"length": "none"})
     assert model.decoding().length == "none"
     chosen = model.decoding(length_penalty=0.5)
-    assert (chosen.length, chosen.alpha) == ("average", 0.5)
+    assert (chosen.length, chosen.alpha) == ("power", 0.5)
 
 
 @pytest.mark.parametrize(
