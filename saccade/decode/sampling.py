@@ -17,6 +17,7 @@ from torch import Tensor
 
 from saccade.config import Section
 from saccade.decode.rules import Rules, Wishes
+from saccade.keyed import philox, shares
 from saccade.types import END, START, Hypothesis, State, Step
 
 KEYS = 1 << 32
@@ -76,9 +77,7 @@ def numbers(seed: int, keys: Sequence[tuple[int, int]], steps: int) -> Tensor:
 
 
 def _row(seed: int, prompt: int, sample: int, steps: int) -> NDArray[np.float64]:
-    key = np.array([seed, prompt * KEYS + sample], dtype=np.uint64)
-    bits: NDArray[np.uint64] = np.random.Philox(key=key).random_raw(steps)
-    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return shares(philox(seed, prompt * KEYS + sample).random_raw(steps))
 
 
 def draw_outputs(

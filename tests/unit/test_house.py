@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2] / "saccade"
 FILES = sorted(path for path in ROOT.rglob("*.py"))
 LONGEST_FILE = 450
 
-FLOOR = {"types", "config", "errors", "__version__"}
+FLOOR = {"types", "config", "errors", "keyed", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
     "metrics", "evaluate", "inspect", "view", "translate", "fill", "classify", "generate", "likelihood", "tag",
@@ -82,7 +82,7 @@ ARROWS: dict[str, set[str]] = {
     "__init__": {"api", "recipe"},
     "__main__": {"cli"},
 }
-FLOORS: dict[str, set[str]] = {"types": set(), "errors": set(), "config": {"errors"}, "metrics": {"errors"}}
+FLOORS: dict[str, set[str]] = {"types": set(), "errors": set(), "keyed": set(), "config": {"errors"}, "metrics": {"errors"}}
 # One file of a room: layers write into the notebook, inspection opens it.
 ONE_FILE = {("inspect", "saccade.nn.watch")}
 
