@@ -12,7 +12,7 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 def philox(seed: int, of: int, *, purpose: int = 0, row: int = 0) -> np.random.Philox:
     """A counter-based generator (Salmon et al. 2011) keyed by the seed and by what it draws for, as an epoch.
 
-    `purpose` and `row` tell apart what is drawn for one and the same key. Of an epoch: 0 the order of rows, 1 the choices
+    `purpose` and `row` tell apart what is drawn for one and the same key. Of an epoch: 0 the order of rows, 1 choices
     of a row, 2 lengths of chunks or which words a tagger does not see, 3 the order of windows. Whoever wants numbers
     that no version of numpy changes takes `random_raw`.
     """
