@@ -14,7 +14,6 @@ from saccade.decode.asked import Translating
 from saccade.metrics.measure import measure
 from saccade.metrics.names import TextMetric
 
-SEEDS = 5
 WAYS: dict[str, Translating] = {
     "greedy": {"beam": 1},
     "beam 5": {"beam": 5},
@@ -46,15 +45,16 @@ def main() -> None:
     parser.add_argument("reference", type=Path)
     parser.add_argument("--metrics", default="bleu,chrf")
     parser.add_argument("--lines", type=int, default=None)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--device", default="auto")
     given = parser.parse_args()
     model = saccade.load(given.run, given.device)
     sources, references = lines(given.source)[: given.lines], lines(given.reference)[: given.lines]
     names = [cast(TextMetric, name) for name in given.metrics.split(",")]
-    print(f"{len(sources):,} lines; of what is drawn, the mean of {SEEDS} seeds and the spread between them")
+    print(f"{len(sources):,} lines; of what is drawn, the mean of {given.seeds} seeds and the spread between them")
     print(f"| | {' | '.join(names)} | ms a line |\n|---|{'---:|' * (len(names) + 1)}")
     for way, settings in WAYS.items():
-        seeds = range(1, 1 + (SEEDS if "samples" in settings else 1))
+        seeds = range(1, 1 + (given.seeds if "samples" in settings else 1))
         found: list[list[float]] = []
         begun = time.perf_counter()
         for seed in seeds:
