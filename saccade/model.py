@@ -35,7 +35,7 @@ from saccade.score_tags import TagEvaluation, evaluate_tags
 from saccade.tag import Cut, Tagging
 from saccade.tag import Engine as TagEngine
 from saccade.tasks.language_model import writer_of
-from saccade.translate import Engine, Lines, Request, Translation
+from saccade.translate import Engine, Request, Translation
 from saccade.types import Trace
 
 
@@ -166,12 +166,16 @@ class Model:
         return config.parse(DecodeConfig, tree, "decode")
 
     @overload
-    def translate(self, lines: str | Request, **given: Unpack[Translating]) -> Translation: ...
+    def translate(  # type: ignore[overload-overlap]  # a string is a sequence of strings: here it is one line
+        self, lines: str | Request, **given: Unpack[Translating]
+    ) -> Translation: ...
 
     @overload
-    def translate(self, lines: Lines, **given: Unpack[Translating]) -> list[Translation]: ...
+    def translate(self, lines: Sequence[str | Request], **given: Unpack[Translating]) -> list[Translation]: ...
 
-    def translate(self, lines: str | Request | Lines, **given: Unpack[Translating]) -> Translation | list[Translation]:
+    def translate(
+        self, lines: str | Request | Sequence[str | Request], **given: Unpack[Translating]
+    ) -> Translation | list[Translation]:
         """A line → its translation; a list of lines → a list. A `Request` is a line with what its output must be.
 
         `given`, as beam=5, samples=10 or mbr="chrf": see `Translating`. A model that reads dependency trees wants each

@@ -42,9 +42,6 @@ class Request:
     """None of these is."""
 
 
-Lines = list[str] | list[Request] | list[str | Request] | tuple[str | Request, ...]
-
-
 @dataclass(frozen=True)
 class Output:
     """One hypothesis as text."""

@@ -2,7 +2,7 @@
 
 All sentences at once, in numpy: nothing here loops over hypotheses until the search is over.
 Shapes: A all sentences, B those still searched, G groups, w prefixes of a group, k = G·w, c candidates of a group,
-F = w finished hypotheses kept of a group.
+F finished hypotheses kept of a group: w by count, else the n best.
 """
 
 from collections.abc import Callable
@@ -73,9 +73,8 @@ class Finished:
     ) -> None:
         self.limits = np.array(limits, dtype=np.int64)
         self.n_best, self.stop, self.groups = n_best, stop, groups
-        self.wanted = min(n_best, width)
         self.penalties = np.array([penalty_of_length(length) for length in range(max(limits, default=0) + 1)])
-        self.pool = _Pool.empty(len(limits), groups, width)
+        self.pool = _Pool.empty(len(limits), groups, width if stop == "count" else n_best)
         self.over_AG = np.zeros((len(limits), groups), dtype=bool)
         self.searched_B = np.flatnonzero(self.limits > 0)
         self.tree: list[tuple[Ints, Chosen]] = []
@@ -127,7 +126,7 @@ class Finished:
             case "proven":
                 # log P only falls, lp only grows, the coverage penalty is never above 0: no continuation can do better.
                 bound_BG = open_BG / self.penalties[self.limits[rows_B]][:, None]
-                proven_BG: NDArray[np.bool_] = bound_BG <= self.pool.score[rows_B, :, self.wanted - 1]
+                proven_BG: NDArray[np.bool_] = bound_BG <= self.pool.score[rows_B, :, -1]
                 return dead_BG | proven_BG
 
     def _leave(self, sentence: int, b: int, chosen: Chosen, cut_from_G: NDArray[np.bool_], t: int) -> None:

@@ -136,7 +136,8 @@ def test_the_most_probable_text_is_searched_for(run: Path) -> None:
     model = saccade.load(run, "cpu")
     prompts = ["The", "The king"]
     made = model.generate(prompts, beam=4, n_best=2, max_tokens=9, settings=["length=none"])
-    ask = ("generate", run, *prompts, "--beam", "4", "--n-best", "2", "--max-tokens", "9", "--decode", "length=none")
+    more = ("--beam", "4", "--n-best", "2", "--max-tokens", "9", "--decode", "length=none")
+    ask: list[str | Path] = ["generate", run, *prompts, *more]
     texts = [f"{each.prompt}{one.text}" for each in made for one in each.samples]
     assert len(texts) == 4
     assert said(*ask) == "\n\n".join(texts) + "\n"

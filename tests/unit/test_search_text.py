@@ -17,7 +17,8 @@ from tests.unit.test_generate import PROMPTS, engine, every, shown
 
 def log_p(mine: Engine, ids: list[int]) -> torch.Tensor:
     with torch.no_grad():
-        return mine.model(Tokens.of([ids]))[0, -1].log_softmax(-1)
+        logits: torch.Tensor = mine.model(Tokens.of([ids]))[0, -1]
+    return logits.log_softmax(-1)
 
 
 @every
