@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Literal, TypedDict, Unpack, cast, overload
+from typing import Any, Unpack, cast, overload
 
 from saccade import checkpoint, config
 from saccade.align import AlignConfig, Aligner, Aligning, Alignment
@@ -10,6 +10,7 @@ from saccade.checkpoint import Loaded
 from saccade.classify import Classified, engine_of
 from saccade.classify import Engine as ClassifyEngine
 from saccade.data.minimal_pairs import Group, MinimalPair, generated
+from saccade.decode.asked import Sampling, Translating, Writing, searching_or_drawing, with_drawing
 from saccade.decode.sampling import SampleConfig
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import SaccadeError, UsageError
@@ -39,27 +40,9 @@ from saccade.translate import Engine, Request, Translation
 from saccade.types import Trace
 
 
-class Sampling(TypedDict, total=False):
-    """What may be given of `SampleConfig`; None: as the model's recipe has it."""
-
-    samples: int | None
-    seed: int | None
-    max_tokens: int | None
-    stop: Literal["end", "line", "length"] | None
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    typical: float | None
-
-
-class Asked(TypedDict, total=False):
+class Asked(Translating, total=False):
     """How lines are translated."""
 
-    beam: int | None
-    n_best: int | None
-    settings: Sequence[str]
-    """`name=value` of any other setting of the search, as `Model.decoding` takes them."""
     alignments: bool | AlignConfig
     """Whether each translation has its `alignment`, and how that is read."""
 
@@ -165,20 +148,21 @@ class Model:
         return tuple(names)
 
     def decoding(
-        self,
-        *,
-        beam: int | None = None,
-        n_best: int | None = None,
-        length_penalty: float | None = None,
-        max_length: int | None = None,
-        settings: Sequence[str] = (),
+        self, *, length_penalty: float | None = None, max_length: int | None = None, **given: Unpack[Translating]
     ) -> DecodeConfig:
-        """The model's own way to decode, with what is given here instead; `settings`: `name=value` of any other."""
-        given = {"beam": beam, "n_best": n_best, "alpha": length_penalty, "max_length": max_length}
+        """The model's own way to decode, with what is given here instead; `given`: see `Translating`.
+
+        Whoever gives a beam wants a search, whoever gives something to draw by, or `mbr`, wants samples.
+        """
+        beam, n_best, mbr = given.pop("beam", None), given.pop("n_best", None), given.pop("mbr", None)
+        settings = given.pop("settings", ())
+        own = {"beam": beam, "n_best": n_best, "alpha": length_penalty, "max_length": max_length}
         tree = config.plain(self.decode)
+        if beam is not None:
+            tree |= {"sample": None, "mbr": None}
         for setting in settings:
             tree = config.override(tree, setting, option="--decode")
-        tree |= {name: value for name, value in given.items() if value is not None}
+        tree |= {name: value for name, value in own.items() if value is not None}
         named = {setting.partition("=")[0].strip() for setting in settings}
         if (
             "length" in named
@@ -191,6 +175,7 @@ class Model:
             tree["n_best"] = min(tree["n_best"], beam)
         if length_penalty is not None and tree["length"] == "none":
             tree["length"] = "average"  # an exponent of no normalisation would not be heard
+        tree = with_drawing(tree, given, mbr=mbr, beam=beam, n_best=n_best)
         return config.parse(DecodeConfig, tree, "decode")
 
     @overload
@@ -206,13 +191,15 @@ class Model:
     ) -> Translation | list[Translation]:
         """A line → its translation; a list of lines → a list. A `Request` is a line with what its output must be.
 
-        `asked`: see `Asked`. A model that reads dependency trees wants each line with its parse, here and everywhere:
-        the text, a tab, and for each word the place of its head, 0 for the root.
+        `asked`, as beam=5, samples=10 or mbr="chrf": see `Translating`. A model that reads dependency trees wants each
+        line with its parse, here and everywhere: the text, a tab, and for each word the place of its head, 0 for the
+        root.
         """
         if isinstance(lines, (str, Request)):
             return self.translate([lines], **asked)[0]
-        decode = self.decoding(beam=asked.get("beam"), n_best=asked.get("n_best"), settings=asked.get("settings", ()))
         links = asked.get("alignments", False)
+        given = {name: value for name, value in asked.items() if name != "alignments"}
+        decode = self.decoding(**cast(Translating, given))
         if not links:
             return self.engine.translate(lines, decode)
         aligner = self.aligner(AlignConfig() if links is True else links)  # refuses before anything is translated
@@ -379,19 +366,23 @@ class Model:
         return config.parse(SampleConfig, chosen, "what is asked for")
 
     @overload
-    def generate(self, prompts: str = ..., **given: Unpack[Sampling]) -> Generation: ...
+    def generate(self, prompts: str = ..., **given: Unpack[Writing]) -> Generation: ...
 
     @overload
-    def generate(self, prompts: list[str] | tuple[str, ...], **given: Unpack[Sampling]) -> list[Generation]: ...
+    def generate(self, prompts: list[str] | tuple[str, ...], **given: Unpack[Writing]) -> list[Generation]: ...
 
     def generate(
-        self, prompts: str | list[str] | tuple[str, ...] = "", **given: Unpack[Sampling]
+        self, prompts: str | list[str] | tuple[str, ...] = "", **given: Unpack[Writing]
     ) -> Generation | list[Generation]:
-        """A prompt → what the model writes behind it; a list of prompts → a list. `given`: see `Sampling`."""
-        sampling = self.sampling(**given)
-        if isinstance(prompts, str):
-            return self.writer.generate([prompts], sampling)[0]
-        return self.writer.generate(prompts, sampling)
+        """A prompt → what the model writes behind it; a list of prompts → a list. `given`: see `Writing`."""
+        decode, asked = searching_or_drawing(given)
+        sampling = self.sampling(**asked)
+        some = [prompts] if isinstance(prompts, str) else prompts
+        if decode is None:
+            written = self.writer.generate(some, sampling)
+        else:
+            written = self.writer.search(some, decode, sampling.max_tokens)
+        return written[0] if isinstance(prompts, str) else written
 
     def stream(self, prompt: str = "", **given: Unpack[Sampling]) -> Iterator[Piece]:
         """The same of one prompt, piece by piece as it is written."""

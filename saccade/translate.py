@@ -16,6 +16,7 @@ from saccade.decode.lexical import Constraints, Lexical
 from saccade.decode.rules import Wishes
 from saccade.decode.settings import DecodeConfig, search
 from saccade.errors import UsageError
+from saccade.metrics.expected import Utility, expected_utility
 from saccade.models.translator import Translator
 from saccade.text import TextPair
 from saccade.types import END, Hypothesis, State, Step, Tokens
@@ -157,7 +158,8 @@ class Engine:
 
         What a `Request` asks of the output of an empty line is not heard, then.
 
-        A model that reads dependency trees wants them in the lines, see `read`; `first` is the first line's number.
+        A model that reads dependency trees wants them in the lines, see `read`; `first` is the first line's number,
+        which draws go by, too.
         """
         at_once = CONSTRAINED_AT_ONCE
         if len(lines) > at_once and any(type(each) is Request and (each.must or each.must_not) for each in lines):
@@ -167,29 +169,33 @@ class Engine:
             ]
             return [each for part in parts for each in part]
         sources = self._constrained(self.read(lines, first=first), config, first)
-        done: list[Translation] = [Translation(source.text, (_nothing(source),)) for source in sources]
+        done = [Translation(source.text, (_nothing(source),) * config.drawn) for source in sources]
         asked = [i for i, source in enumerate(sources) if source.text]
         lengths = [len(source.ids) for source in sources]
         widths = [_width(source, config.beam) for source in sources]
         for width in sorted({widths[i] for i in asked}):  # what a line gets does not hang on the lines beside it
             alike = [i for i in asked if widths[i] == width]
             wide = config if width == config.beam else config.widened(width)
-            for rows in _batches(alike, lengths, batch_tokens, max(1, MAX_HYPOTHESES // width)):
-                some = [sources[i] for i in rows]
-                for i, outputs in zip(rows, self._outputs(some, wide, batch_tokens), strict=True):
+            for rows in _batches(alike, lengths, batch_tokens, max(1, MAX_HYPOTHESES // wide.rows)):
+                some, numbers = [sources[i] for i in rows], [first - 1 + i for i in rows]
+                for i, outputs in zip(rows, self._found(some, wide, numbers, batch_tokens), strict=True):
                     done[i] = Translation(sources[i].text, outputs, cut=sources[i].cut)
         return done
 
-    def _outputs(self, sources: list[Source], config: DecodeConfig, batch_tokens: int) -> list[tuple[Output, ...]]:
-        searched = config if self.judge is None else config.model_copy(update={"n_best": config.beam})
+    def _outputs(
+        self, sources: list[Source], config: DecodeConfig, lines: list[int], batch_tokens: int
+    ) -> list[tuple[Output, ...]]:
+        searched = config
+        if self.judge is not None and config.sample is None:
+            searched = config.model_copy(update={"n_best": config.beam})
         found = [
             tuple(self._output(each, source, config) for each in hypotheses)
-            for source, hypotheses in zip(sources, self._search(sources, searched), strict=True)
+            for source, hypotheses in zip(sources, self._search(sources, searched, lines), strict=True)
         ]
         if self.judge is None:
             return found
         ranked = self.judge.ranked(sources, found, config, batch_tokens)
-        return [outputs[: config.n_best] for outputs in ranked]
+        return [outputs[: max(config.n_best, config.drawn)] for outputs in ranked]
 
     @property
     def reads_parse(self) -> bool:
@@ -229,6 +235,25 @@ class Engine:
             sources.append(Source(lines[i], [*kept, END], parse, cut, heads=own))
         return sources
 
+    def _found(
+        self, sources: list[Source], config: DecodeConfig, lines: list[int], batch_tokens: int
+    ) -> list[tuple[Output, ...]]:
+        outputs = self._outputs(sources, config, lines, batch_tokens)
+        if config.mbr is None:
+            return outputs
+        if self.judge is not None:
+            raise UsageError(
+                "mbr chooses by its utility, so that nobody else can rank the outputs: leave out one of them."
+            )
+        candidates = outputs
+        if config.mbr.candidates != "samples":
+            beam = config.model_copy(update={"sample": None, "mbr": None, "n_best": config.beam})
+            candidates = self._outputs(sources, beam, lines, batch_tokens)
+        if config.mbr.candidates == "both":
+            candidates = [(*some, *more) for some, more in zip(outputs, candidates, strict=True)]
+        utility, most = config.mbr.utility, config.n_best
+        return [by_expected_utility(some, own, utility)[:most] for some, own in zip(candidates, outputs, strict=True)]
+
     def _prefix(self, text: str, number: int) -> tuple[int, ...]:
         """As tokens; `number` is the line's."""
         prefix = tuple(self.text.target.encode(text)) if text else ()
@@ -266,10 +291,10 @@ class Engine:
         return done
 
     @torch.inference_mode()
-    def _search(self, sources: list[Source], config: DecodeConfig) -> list[list[Hypothesis]]:
+    def _search(self, sources: list[Source], config: DecodeConfig, lines: list[int]) -> list[list[Hypothesis]]:
         limits = [_limit(source, config) for source in sources]
         own, penalty = self._alone(sources, max(limits)), None
-        if config.coverage:
+        if config.coverage and config.sample is None:
             looking, counts_BS = self.looking(config.coverage_layer), _counted(sources, self.device)
             step, state, penalty = covered(looking, own[1], counts_BS=counts_BS, beta=config.coverage)
             own = step, state
@@ -279,7 +304,8 @@ class Engine:
             prefixes=[source.prefix for source in sources],
             control=self._control(sources, config),
         )
-        return search(step, state, limits=limits, config=config, wishes=wishes, penalty=self._of_own(penalty))
+        penalty = self._of_own(penalty)
+        return search(step, state, limits=limits, config=config, wishes=wishes, penalty=penalty, lines=lines)
 
     def looking(self, layer: int) -> LookingStep:
         """The step of the model's own state that also tells where this layer of the decoder looked."""
@@ -345,6 +371,21 @@ class Engine:
         if source.constraints is None:
             return ()
         return tuple(self._lexicon.unmet(text, source.must, source.must_not, whole_words=config.whole_words))
+
+
+def by_expected_utility(
+    candidates: Sequence[Output], samples: Sequence[Output], utility: Utility
+) -> tuple[Output, ...]:
+    """The candidates of unlike texts, best first, each with its expected utility over the samples for a score.
+
+    Of equals, to nine digits behind the point, the first is the better one.
+    """
+    distinct: dict[str, Output] = {}
+    for each in candidates:
+        distinct.setdefault(each.text, each)
+    values = expected_utility(list(distinct), [each.text for each in samples], utility)
+    scored = [replace(each, score=value) for each, value in zip(distinct.values(), values, strict=True)]
+    return tuple(sorted(scored, key=lambda each: -round(each.score, 9)))
 
 
 def _counted(sources: Sequence[Source], device: torch.device) -> torch.Tensor:

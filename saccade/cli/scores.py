@@ -8,7 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from saccade.cli.joint import Channel, ChannelWeight, LanguageModel, LmMode, LmWeight, MixName, Others, Weights, With
-from saccade.cli.options import BatchTokens, Beam, Cache, DecodeSettings, Device, Dynamic, LengthPenalty, MaxLength, Run
+from saccade.cli.options import (
+    BatchTokens,
+    Beam,
+    Cache,
+    DecodeSettings,
+    Device,
+    Dynamic,
+    LengthPenalty,
+    MaxLength,
+    Mbr,
+    Run,
+    Samples,
+    Seed,
+    check_one_output,
+)
 from saccade.cli.streams import count, read_lines, say, tell, to_json, write_lines
 from saccade.errors import GateFailed, UsageError
 from saccade.metrics.names import LESS_IS_BETTER, METRICS
@@ -63,6 +77,9 @@ def evaluate(
     length_penalty: LengthPenalty = None,
     max_length: MaxLength = None,
     settings: DecodeSettings = None,
+    mbr: Mbr = None,
+    samples: Samples = None,
+    seed: Seed = None,
     batch_tokens: BatchTokens = 4096,
     format_: Annotated[
         Literal["text", "json", "tsv", "markdown"], typer.Option("--format", "-f", help="How the scores are written.")
@@ -107,6 +124,9 @@ def evaluate(
             "--length-penalty": length_penalty,
             "--max-length": max_length,
             "--decode": settings,
+            "--mbr": mbr,
+            "--samples": samples,
+            "--seed": seed,
             "--output": out,
             **others.asked,
         }
@@ -137,8 +157,10 @@ def evaluate(
     names = list(model.metrics) if asked_names is None else asked_names
     _check_names(asked_gates, names)
     decode = model.decoding(
-        beam=beam, n_best=1, length_penalty=length_penalty, max_length=max_length, settings=settings or ()
-    )
+        beam=beam, n_best=1, length_penalty=length_penalty, max_length=max_length, settings=settings or (),
+        mbr=mbr, samples=samples, seed=seed,
+    )  # fmt: skip
+    check_one_output(samples, decode, "one output of each line is scored. Draw one")
     found = model.evaluate(sources, references, metrics=names, decode=decode, batch_tokens=batch_tokens)
     if out is not None:
         write_lines(out, (each.text for each in found.translations))

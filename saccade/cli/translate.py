@@ -9,7 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 import typer
 
 from saccade.cli.joint import Channel, ChannelWeight, LanguageModel, LmMode, LmWeight, MixName, Others, Weights, With
-from saccade.cli.options import BatchTokens, Beam, DecodeSettings, Device, LengthPenalty, MaxLength, Run
+from saccade.cli.options import (
+    BatchTokens,
+    Beam,
+    DecodeSettings,
+    Device,
+    LengthPenalty,
+    MaxLength,
+    Mbr,
+    MinP,
+    Run,
+    Samples,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+    Typical,
+    check_one_output,
+)
 from saccade.cli.requests import InputFormat, requests_of
 from saccade.cli.scores import section
 from saccade.cli.streams import Input, chunks, count, output, tell, to_json
@@ -18,6 +35,7 @@ from saccade.errors import UsageError
 if TYPE_CHECKING:
     from saccade.align import Aligner
     from saccade.api import Model
+    from saccade.decode.settings import DecodeConfig
     from saccade.translate import Translation
 
 Format = Literal["text", "jsonl", "nbest"]
@@ -56,10 +74,20 @@ def translate(
     ] = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; - is stdout.")] = None,
     beam: Beam = None,
-    n_best: Annotated[int | None, typer.Option(help="Outputs for each line, at most --beam.")] = None,
+    n_best: Annotated[
+        int | None, typer.Option(help="Outputs for each line, at most --beam, or --samples with --mbr.")
+    ] = None,
     length_penalty: LengthPenalty = None,
     max_length: MaxLength = None,
     settings: DecodeSettings = None,
+    samples: Samples = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    typical: Typical = None,
+    seed: Seed = None,
+    mbr: Mbr = None,
     batch_tokens: BatchTokens = 4096,
     format_: Annotated[
         Format,
@@ -67,7 +95,7 @@ def translate(
             "--format",
             "-f",
             help="text: a line each; jsonl: all outputs with tokens and scores; nbest: Moses' "
-            "`line ||| text ||| features ||| score`, the whole beam unless --n-best is given.",
+            "`line ||| text ||| features ||| score`, all that was found or drawn unless --n-best is given.",
         ),
     ] = "text",
     scores: Annotated[bool, typer.Option("--scores", help="text: write `score<TAB>text`.")] = False,
@@ -118,10 +146,11 @@ def translate(
     model = others.joined(load(run, device), device)
     n_best = 1 if format_ == "text" else n_best
     decode = model.decoding(
-        beam=beam, n_best=n_best, length_penalty=length_penalty, max_length=max_length, settings=settings or ()
-    )
-    if format_ == "nbest" and n_best is None:
-        decode = decode.model_copy(update={"n_best": decode.beam})
+        beam=beam, n_best=n_best, length_penalty=length_penalty, max_length=max_length, settings=settings or (),
+        mbr=mbr, samples=samples, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, typical=typical,
+        seed=seed,
+    )  # fmt: skip
+    decode = _fitting(format_, decode, n_best, samples)
     aligner = None if align is None and alignments is None else _aligner(model, align)
     write = _writer(format_, scores, model)
     done = 0
@@ -184,6 +213,14 @@ def _write_links(file: TextIO | None, translation: "Translation") -> None:
 
     if file is not None:
         file.write(f"{write_links(translation.alignment or ())}\n")
+
+
+def _fitting(format_: Format, decode: "DecodeConfig", n_best: int | None, samples: int | None) -> "DecodeConfig":
+    if format_ == "text":
+        check_one_output(samples, decode, "text has one line for each line in. Add --format nbest or --format jsonl")
+    if format_ == "nbest" and n_best is None:
+        return decode.model_copy(update={"n_best": decode.candidates})
+    return decode
 
 
 Writer = Callable[[TextIO, int, "Translation"], None]

@@ -1,5 +1,6 @@
-"""How to search: the `decode` section of a recipe, and the search it asks for."""
+"""How to search or sample: the `decode` section of a recipe, and the hypotheses it asks for."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -10,7 +11,9 @@ from saccade.config import Section
 from saccade.decode.beam import BeamRule, Penalty, beam_search
 from saccade.decode.greedy import greedy
 from saccade.decode.rules import Wishes
+from saccade.decode.sampling import DrawConfig, RiskConfig, draw_outputs
 from saccade.decode.scores import normalised
+from saccade.errors import UsageError
 from saccade.types import Hypothesis, State, Step
 
 
@@ -47,6 +50,10 @@ class DecodeConfig(Section):
     """… nor longer than ratio × source tokens + `extra`."""
     extra: int = Field(20, ge=0)
     """See `ratio`."""
+    sample: DrawConfig | None = None
+    """Draw outputs, within the limits on length, instead of searching for the most probable; none: search."""
+    mbr: RiskConfig | None = None
+    """Choose by minimum Bayes risk: the candidate with the highest expected utility over the samples."""
 
     @model_validator(mode="before")
     @classmethod
@@ -59,7 +66,7 @@ class DecodeConfig(Section):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> "DecodeConfig":
-        if self.n_best > self.beam:
+        if self.n_best > self.beam and self.sample is None:
             raise ValueError(f"n_best is {self.n_best} and beam is {self.beam}: a beam holds at most that many outputs")
         if self.length == "none" and self.alpha not in (0.0, 1.0):
             raise ValueError(
@@ -90,6 +97,38 @@ class DecodeConfig(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _something_to_choose_among(self) -> "DecodeConfig":
+        if self.mbr is None:
+            if self.sample is not None and self.n_best > 1:
+                raise ValueError(
+                    f"n_best is {self.n_best}, but samples have no order to choose the best by: all of them are "
+                    "outputs, as many as sample.samples says; or set mbr"
+                )
+        elif self.sample is None or self.sample.samples < 2:
+            raise ValueError("mbr estimates what to choose from samples: set sample.samples to 2 or more, as 100")
+        elif self.n_best > self.candidates:
+            raise ValueError(f"n_best is {self.n_best} and there are {self.candidates} candidates to choose among")
+        return self
+
+    @property
+    def candidates(self) -> int:
+        """How many outputs there are at most to choose the best among."""
+        if self.sample is None:
+            return self.beam
+        chosen = "samples" if self.mbr is None else self.mbr.candidates
+        return self.sample.samples * (chosen != "beam") + self.beam * (chosen != "samples")
+
+    @property
+    def drawn(self) -> int:
+        """How many outputs there are at least: every sample is one, but of candidates there may be but one."""
+        return 1 if self.sample is None or self.mbr is not None else self.sample.samples
+
+    @property
+    def rows(self) -> int:
+        """Hypotheses of a sentence that are kept side by side."""
+        return self.beam if self.sample is None else max(self.sample.samples, self.beam)
+
     def limit(self, source_tokens: int) -> int:
         """The most tokens of an output, END counted. Source tokens count END, too."""
         return min(self.max_length, int(self.ratio * source_tokens) + self.extra)
@@ -99,9 +138,9 @@ class DecodeConfig(Section):
         return min(max(self.min_length, int(self.min_ratio * source_tokens)), max(limit - 1, 0))
 
     def greedily(self) -> "DecodeConfig":
-        """The same limits and wishes without a beam."""
+        """The same limits and wishes without a beam, and without draws."""
         alone = {"beam": 1, "n_best": 1, "groups": 1, "diversity": 0.0, "coverage": 0.0, "coverage_layer": -1}
-        return self.model_copy(update=alone)
+        return self.model_copy(update={**alone, "sample": None, "mbr": None})
 
     def widened(self, beam: int) -> "DecodeConfig":
         """With a wider beam: what `beam` 1 does not hear of stays unheard."""
@@ -125,14 +164,23 @@ def search(
     last_N: Tensor | None = None,
     wishes: Wishes | None = None,
     penalty: Penalty | None = None,
+    lines: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
     """The n best hypotheses of each sentence. Of `wishes`, n-grams are what the config says of them.
 
     A beam of one is greedy, whatever `stop` and `groups` say; where a penalty or a control asks for it, as a beam
-    search that stops by count, which is the same.
+    search that stops by count, which is the same. Where the config draws, it is the samples as they were drawn, by the
+    sentences' numbers `lines`, each with log P / lp for its score; what minimum Bayes risk chooses by is text, which is
+    not known here.
     """
     wishes = replace(wishes or Wishes(), no_repeat_ngram=config.no_repeat_ngram)
     chooses = wishes.control is not None and wishes.control.chooses
+    if config.sample is not None:
+        if chooses:
+            raise UsageError("sample: what an output must hold can be searched for, but not drawn. Use a beam.")
+        by = range(len(limits)) if lines is None else lines
+        samples = draw_outputs(step, state, lines=by, limits=limits, config=config.sample, last_N=last_N, wishes=wishes)
+        return [[_ranked(each, config) for each in some] for some in samples]
     if config.beam == 1 and penalty is None and not chooses:
         found = greedy(step, state, limits=limits, last_N=last_N, wishes=wishes)
         return [[_ranked(only, config)] for [only] in found]
@@ -141,6 +189,6 @@ def search(
 
 
 def _ranked(hypothesis: Hypothesis, config: DecodeConfig) -> Hypothesis:
-    """A greedy output with the score a beam search would give it."""
+    """An output with the score that a beam search would give it."""
     length = len(hypothesis.token_log_probabilities)
     return replace(hypothesis, score=normalised(hypothesis.log_probability, length, config.length, config.alpha))

@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from saccade.decode.coverage import LEAST, covered
+from saccade.decode.sampling import DrawConfig
 from saccade.decode.settings import DecodeConfig, search
 from saccade.models.translator import Translator
 from saccade.nn.watch import Watch
@@ -56,6 +57,21 @@ def test_a_hypothesis_is_scored_as_the_model_scores_it_given(case: TranslatorCas
             log_p = logits[0].log_softmax(-1).gather(-1, target.ids[0][:, None]).squeeze(-1)
             assert_close(torch.tensor(each.token_log_probabilities), log_p, rtol=1e-4, atol=1e-4)
             assert_close(torch.tensor(each.log_probability), log_p.sum(), rtol=1e-4, atol=1e-4)
+
+
+@translators
+def test_a_batch_is_drawn_as_its_sentences_alone(case: TranslatorCase) -> None:
+    """Sentence b by its number b; samples that are over leave, and their sentence with the last of them."""
+    model, source = case.build(), case.batch().source
+    config = DecodeConfig(sample=DrawConfig(samples=5, temperature=1.5))
+    with torch.no_grad():
+        state = model.start(model.encode(source), max(LIMITS))
+        together = search(model.step, state, limits=LIMITS, config=config, lines=[3, 1, 7, 2])
+        for b, (found, limit, line) in enumerate(zip(together, LIMITS, [3, 1, 7, 2], strict=True)):
+            state = model.start(model.encode(sentence(source, b)), limit)
+            (alone,) = search(model.step, state, limits=[limit], config=config, lines=[line])
+            assert [(each.tokens, each.ended) for each in alone] == [(each.tokens, each.ended) for each in found]
+            assert_close([each.score for each in alone], [each.score for each in found], rtol=1e-4, atol=1e-4)
 
 
 # ---- where they looked

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2] / "saccade"
 FILES = sorted(path for path in ROOT.rglob("*.py"))
 LONGEST_FILE = 450
 
-FLOOR = {"types", "config", "errors", "__version__"}
+FLOOR = {"types", "config", "errors", "keyed", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
     "metrics", "evaluate", "inspect", "view", "translate", "fill", "classify", "generate", "likelihood", "tag",
@@ -39,7 +39,8 @@ ARROWS: dict[str, set[str]] = {
     "metrics": set(),
     "device": set(),  # which device a name means
     "constraints": {"text", "decode"},  # phrases → what a search needs to see to them
-    "translate": {"text", "data", "models", "checkpoint", "decode", "constraints"},
+    # outputs are chosen by metrics, too
+    "translate": {"text", "data", "models", "checkpoint", "decode", "constraints", "metrics"},
     "tag": {"text", "models", "checkpoint", "disk"},
     "score_tags": {"text", "metrics", "tag"},
     "fill": {"text", "data", "models", "checkpoint"},
@@ -88,7 +89,13 @@ ARROWS: dict[str, set[str]] = {
     "__init__": {"api", "recipe", "translate", "joint"},
     "__main__": {"cli"},
 }
-FLOORS: dict[str, set[str]] = {"types": set(), "errors": set(), "config": {"errors"}, "metrics": {"errors"}}
+FLOORS: dict[str, set[str]] = {
+    "types": set(),
+    "errors": set(),
+    "keyed": set(),  # random bits by their key
+    "config": {"errors"},
+    "metrics": {"errors"},
+}
 # One file of a room: layers write into the notebook, inspection opens it.
 ONE_FILE = {("inspect", "saccade.nn.watch")}
 
