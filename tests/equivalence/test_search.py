@@ -6,12 +6,14 @@ Whoever compares two searches of random matrices compares real numbers that are 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from saccade.decode.beam import BeamRule, beam_search
 from saccade.decode.control import Choice, Written
@@ -515,6 +517,33 @@ def test_coverage_by_hand() -> None:
     for seen, expected in (([0.5, 1.25, 0.0], 0.2 * math.log(0.5)), ([1.0, 0.0, 1.0], 0.2 * math.log(LEAST))):
         after = State(begun.source, begun.hypothesis | {"seen": torch.tensor([seen])})
         assert penalty(after).item() == pytest.approx(expected, abs=1e-6)
+
+
+# ---- cost
+
+
+class Values(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts what a GPU would have to be waited for: values that the host asks for."""
+
+    asked = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        self.asked += name in ("_local_scalar_dense", "nonzero", "item", "equal", "masked_select", "unique")
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_host_asks_for_nothing_but_one_transfer_a_step() -> None:
+    """What is chosen comes in one piece (`Tensor.cpu`, which is nothing here); nothing else is waited for."""
+    step, state = model_of(torch.stack([matrix_of(b) for b in range(3)]))
+    wishes = Wishes([2, 0, 1], [(4,), (), (5, 3)], 2)
+    for rule in (BeamRule(4, n_best=4), BeamRule(4, stop="proven", groups=2, diversity=1.0)):
+        with Values() as values:  # type: ignore[no-untyped-call]
+            beam_search(step, state, limits=[6, 5, 4], rule=rule, wishes=wishes)
+        assert values.asked == 0
+    with Values() as values:  # type: ignore[no-untyped-call]
+        (one,) = greedy(*model_of(matrix_of(0)[None]), limits=[6])[0]
+    assert values.asked == len(one.token_log_probabilities)  # once a step: whether anybody goes on
 
 
 # ---- lengths
