@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any, Literal, TypedDict, Unpack, cast, overload
 
 from saccade import checkpoint, config
+from saccade.align import AlignConfig, Aligner, Aligning, Alignment
 from saccade.checkpoint import Loaded
 from saccade.classify import Classified, engine_of
 from saccade.classify import Engine as ClassifyEngine
@@ -50,6 +51,17 @@ class Sampling(TypedDict, total=False):
     top_p: float | None
     min_p: float | None
     typical: float | None
+
+
+class Asked(TypedDict, total=False):
+    """How lines are translated."""
+
+    beam: int | None
+    n_best: int | None
+    settings: Sequence[str]
+    """`name=value` of any other setting of the search, as `Model.decoding` takes them."""
+    alignments: bool | AlignConfig
+    """Whether each translation has its `alignment`, and how that is read."""
 
 
 class Model:
@@ -183,37 +195,48 @@ class Model:
 
     @overload
     def translate(  # type: ignore[overload-overlap]  # a string is a sequence of strings: here it is one line
-        self, lines: str | Request, *, beam: int | None = ..., n_best: int | None = ..., settings: Sequence[str] = ...
+        self, lines: str | Request, **asked: Unpack[Asked]
     ) -> Translation: ...
 
     @overload
-    def translate(
-        self,
-        lines: Sequence[str | Request],
-        *,
-        beam: int | None = ...,
-        n_best: int | None = ...,
-        settings: Sequence[str] = ...,
-    ) -> list[Translation]: ...
+    def translate(self, lines: Sequence[str | Request], **asked: Unpack[Asked]) -> list[Translation]: ...
 
     def translate(
-        self,
-        lines: str | Request | Sequence[str | Request],
-        *,
-        beam: int | None = None,
-        n_best: int | None = None,
-        settings: Sequence[str] = (),
+        self, lines: str | Request | Sequence[str | Request], **asked: Unpack[Asked]
     ) -> Translation | list[Translation]:
         """A line → its translation; a list of lines → a list. A `Request` is a line with what its output must be.
 
-        `settings`: `name=value` of any other setting of the search, as `decoding` takes them. A model that reads
-        dependency trees wants each line with its parse, here and everywhere: the text, a tab, and for each word the
-        place of its head, 0 for the root.
+        `asked`: see `Asked`. A model that reads dependency trees wants each line with its parse, here and everywhere:
+        the text, a tab, and for each word the place of its head, 0 for the root.
         """
-        decode = self.decoding(beam=beam, n_best=n_best, settings=settings)
         if isinstance(lines, (str, Request)):
-            return self.engine.translate([lines], decode)[0]
-        return self.engine.translate(lines, decode)
+            return self.translate([lines], **asked)[0]
+        decode = self.decoding(beam=asked.get("beam"), n_best=asked.get("n_best"), settings=asked.get("settings", ()))
+        links = asked.get("alignments", False)
+        if not links:
+            return self.engine.translate(lines, decode)
+        aligner = self.aligner(AlignConfig() if links is True else links)  # refuses before anything is translated
+        return aligner.attach(lines, self.engine.translate(lines, decode))
+
+    def aligner(self, settings: AlignConfig, reverse: "Model | None" = None) -> Aligner:
+        """What aligns, by the model's attention."""
+        return Aligner(self.engine, settings, reverse=reverse.engine if reverse else None, name=str(self.path))
+
+    def align(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        reverse: "Model | None" = None,
+        weights: bool = False,
+        **given: Unpack[Aligning],
+    ) -> list[Alignment]:
+        """Which word of each target comes from which of its source; `given`: see `AlignConfig`.
+
+        `reverse` translates from target to source. With `weights`, what the links were read from is there, too.
+        """
+        aligner = self.aligner(config.parse(AlignConfig, dict(given), "align"), reverse)
+        return aligner.align(sources, targets, weights=weights)
 
     # ---- tag
 

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 from numpy.typing import NDArray
 
+from saccade.constraints import Lexicon
 from saccade.data.parses import Heads, on_tokens, read_line
 from saccade.decode.beam import Penalty
-from saccade.decode.control import Control
 from saccade.decode.coverage import LookingStep, covered
+from saccade.decode.lexical import Constraints, Lexical
 from saccade.decode.rules import Wishes
 from saccade.decode.settings import DecodeConfig, search
 from saccade.errors import UsageError
@@ -24,9 +26,10 @@ MAX_HYPOTHESES = 1024
 MAX_PREFIX_TOKENS = 1024
 CHARACTERS_PER_TOKEN = 32
 """Of a line at most max_source × this many characters are tokenised, so that a line of 10 MB costs next to nothing."""
-
-Phrases = tuple[tuple[int, ...], ...]
-"""Tokens that stand one behind the other, of each."""
+CONSTRAINED_AT_ONCE = 256
+"""Lines for which phrases that outputs must or must not hold are kept ready: those of one line may take half a MB."""
+MAX_BEAM = 512
+"""No search for constraints is wider, unless it is asked for."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,10 @@ class Request:
     text: str
     prefix: str = ""
     """What the output begins with; the model goes on from there."""
-    must: tuple[str, ...] = ()
-    """Each of these is part of the output."""
-    must_not: tuple[str, ...] = ()
-    """None of these is."""
+    must: Sequence[str] = ()
+    """Phrases that the output holds, each as whole words; one that is given twice, twice. See docs/constraints.md."""
+    must_not: Sequence[str] = ()
+    """Phrases that it does not hold."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,10 @@ class Output:
     tokens: tuple[int, ...]
     token_log_probabilities: tuple[float, ...]
     ended: bool
+    alignment: frozenset[tuple[int, int]] | None = None
+    """(source word, target word), each counted from 0, where it was asked for; see `saccade.align`."""
+    unmet: tuple[str, ...] = ()
+    """Phrases of the request that it must hold and does not, or must not and does."""
     features: Mapping[str, float] = field(default_factory=dict)
     """What it was ranked by beside the model, where others had a say: `rerank.py`."""
 
@@ -74,6 +81,10 @@ class Translation:
     def score(self) -> float:
         return self.hypotheses[0].score
 
+    @property
+    def alignment(self) -> frozenset[tuple[int, int]] | None:
+        return self.hypotheses[0].alignment
+
 
 @dataclass(frozen=True)
 class Source:
@@ -88,10 +99,10 @@ class Source:
     """There was more of it than is read."""
     prefix: tuple[int, ...] = ()
     """The first tokens of its output."""
-    must: Phrases = ()
-    """What its output must hold …"""
-    must_not: Phrases = ()
-    """… or must not."""
+    must: tuple[str, ...] = ()
+    must_not: tuple[str, ...] = ()
+    constraints: Constraints | None = None
+    """What its output must hold or must not hold, as the search takes it."""
     heads: Heads | None = None
     """The parse that came with the line, by words; for whoever reads it by other tokens."""
 
@@ -148,19 +159,33 @@ class Engine:
 
         A model that reads dependency trees wants them in the lines, see `read`; `first` is the first line's number.
         """
-        sources = self.read(lines, first=first)
-        done: list[Translation] = [Translation(source.text, (_NOTHING,)) for source in sources]
+        at_once = CONSTRAINED_AT_ONCE
+        if len(lines) > at_once and any(type(each) is Request and (each.must or each.must_not) for each in lines):
+            parts = [
+                self.translate(lines[begin : begin + at_once], config, batch_tokens, first=first + begin)
+                for begin in range(0, len(lines), at_once)
+            ]
+            return [each for part in parts for each in part]
+        sources = self._constrained(self.read(lines, first=first), config, first)
+        done: list[Translation] = [Translation(source.text, (_nothing(source),)) for source in sources]
         asked = [i for i, source in enumerate(sources) if source.text]
         lengths = [len(source.ids) for source in sources]
-        for rows in _batches(asked, lengths, batch_tokens, MAX_HYPOTHESES // config.beam):
-            some = [sources[i] for i in rows]
-            for i, outputs in zip(rows, self._outputs(some, config, batch_tokens), strict=True):
-                done[i] = Translation(sources[i].text, outputs, cut=sources[i].cut)
+        widths = [_width(source, config.beam) for source in sources]
+        for width in sorted({widths[i] for i in asked}):  # what a line gets does not hang on the lines beside it
+            alike = [i for i in asked if widths[i] == width]
+            wide = config if width == config.beam else config.widened(width)
+            for rows in _batches(alike, lengths, batch_tokens, max(1, MAX_HYPOTHESES // width)):
+                some = [sources[i] for i in rows]
+                for i, outputs in zip(rows, self._outputs(some, wide, batch_tokens), strict=True):
+                    done[i] = Translation(sources[i].text, outputs, cut=sources[i].cut)
         return done
 
     def _outputs(self, sources: list[Source], config: DecodeConfig, batch_tokens: int) -> list[tuple[Output, ...]]:
         searched = config if self.judge is None else config.model_copy(update={"n_best": config.beam})
-        found = [tuple(map(self._output, hypotheses)) for hypotheses in self._search(sources, searched)]
+        found = [
+            tuple(self._output(each, source, config) for each in hypotheses)
+            for source, hypotheses in zip(sources, self._search(sources, searched), strict=True)
+        ]
         if self.judge is None:
             return found
         ranked = self.judge.ranked(sources, found, config, batch_tokens)
@@ -179,11 +204,10 @@ class Engine:
         if self.reads_parse:
             both = [_parsed(line, number) for number, line in enumerate(lines, start=first)]
             lines, heads = [text for text, _ in both], [each for _, each in both]
-        read = self._tokenised(lines, heads)
-        wishes = [self._wishes(each, number) for number, each in enumerate(asked, start=first)]
+        prefixes = [self._prefix(each.prefix, number) for number, each in enumerate(asked, start=first)]
         return [
-            replace(source, prefix=prefix, must=must, must_not=must_not)
-            for source, (prefix, must, must_not) in zip(read, wishes, strict=True)
+            replace(source, prefix=prefix, must=tuple(each.must), must_not=tuple(each.must_not))
+            for source, prefix, each in zip(self._tokenised(lines, heads), prefixes, asked, strict=True)
         ]
 
     def reread(self, sources: Sequence[Source]) -> list[Source]:
@@ -205,24 +229,45 @@ class Engine:
             sources.append(Source(lines[i], [*kept, END], parse, cut, heads=own))
         return sources
 
-    def _wishes(self, request: Request, number: int) -> tuple[tuple[int, ...], Phrases, Phrases]:
-        """Prefix, must and must_not as tokens; `number` is the line's."""
-        if request.must or request.must_not:
-            raise UsageError(
-                f"line {number}: must and must_not are not searched for yet; leave them out, or give a prefix."
-            )
-        prefix = tuple(self.text.target.encode(request.prefix)) if request.prefix else ()
+    def _prefix(self, text: str, number: int) -> tuple[int, ...]:
+        """As tokens; `number` is the line's."""
+        prefix = tuple(self.text.target.encode(text)) if text else ()
         if len(prefix) > MAX_PREFIX_TOKENS:
             raise UsageError(
-                f"line {number}: the prefix ({request.prefix[:40]!r}…) has {len(prefix):,} tokens; the longest allowed "
+                f"line {number}: the prefix ({text[:40]!r}…) has {len(prefix):,} tokens; the longest allowed "
                 f"has {MAX_PREFIX_TOKENS:,}. Give less of it."
             )
-        return prefix, (), ()
+        return prefix
+
+    @cached_property
+    def _lexicon(self) -> Lexicon:
+        return Lexicon.of(self.text.target)
+
+    def _constrained(self, sources: list[Source], config: DecodeConfig, first: int) -> list[Source]:
+        """With what their requests say that outputs must hold and must not."""
+        done = []
+        for number, source in enumerate(sources, start=first):
+            if not (source.must or source.must_not):
+                done.append(source)
+                continue
+            constraints = self._lexicon.constraints(
+                source.must,
+                source.must_not,
+                prefix=source.prefix,
+                whole_words=config.whole_words,
+                place=f"line {number}: ",
+            )
+            if constraints is not None and constraints.required and config.rule.groups > 1:
+                raise UsageError(
+                    f"line {number}: must: {source.must[0]!r} is asked for, and decode.groups is {config.groups}: "
+                    "constraints share a beam's places out in a way of their own. Leave out one of the two."
+                )
+            done.append(replace(source, constraints=constraints))
+        return done
 
     @torch.inference_mode()
     def _search(self, sources: list[Source], config: DecodeConfig) -> list[list[Hypothesis]]:
-        # A prefix is kept whole: where it is longer than the limit, it is what the limit is then.
-        limits = [max(config.limit(len(source.ids)), len(source.prefix)) for source in sources]
+        limits = [_limit(source, config) for source in sources]
         own, penalty = self._alone(sources, max(limits)), None
         if config.coverage:
             looking, counts_BS = self.looking(config.coverage_layer), _counted(sources, self.device)
@@ -232,7 +277,7 @@ class Engine:
         wishes = Wishes(
             least=[config.least(len(source.ids), limit) for source, limit in zip(sources, limits, strict=True)],
             prefixes=[source.prefix for source in sources],
-            control=self._control(sources, limits),
+            control=self._control(sources, config),
         )
         return search(step, state, limits=limits, config=config, wishes=wishes, penalty=self._of_own(penalty))
 
@@ -251,9 +296,13 @@ class Engine:
             )
         return lambda last_N, state: self.model.looking_step(last_N, state, layer)
 
-    def _control(self, sources: Sequence[Source], limits: Sequence[int]) -> Control | None:
+    def _control(self, sources: Sequence[Source], config: DecodeConfig) -> Lexical | None:
         """What steers the search to outputs that hold what they must and must not; None where nothing is asked."""
-        return None
+        asked = [source.constraints or Constraints() for source in sources]
+        if not any(each.required or each.forbidden for each in asked):
+            return None
+        every_end = config.rule.stop != "count"
+        return Lexical.of(asked, every_end=every_end, device=self.device, vocabulary=self.text.target.size)
 
     def begin(self, sources: Sequence[Source], max_steps: int, *, forced: bool = False) -> tuple[Step, State]:
         """What every search goes on from: the step function, and the state with one hypothesis a source.
@@ -278,7 +327,7 @@ class Engine:
             return penalty
         return lambda state: penalty(partners.own(state))
 
-    def _output(self, hypothesis: Hypothesis) -> Output:
+    def _output(self, hypothesis: Hypothesis, source: Source, config: DecodeConfig) -> Output:
         # A line break is never part of a line: where a model writes one, the line contract wins. Many readers take a
         # carriage return for one, too.
         text = self.text.target.decode(hypothesis.tokens).replace("\n", " ").replace("\r", " ")
@@ -289,7 +338,13 @@ class Engine:
             hypothesis.tokens,
             hypothesis.token_log_probabilities,
             hypothesis.ended,
+            unmet=self._unmet(text, source, config),
         )
+
+    def _unmet(self, text: str, source: Source, config: DecodeConfig) -> tuple[str, ...]:
+        if source.constraints is None:
+            return ()
+        return tuple(self._lexicon.unmet(text, source.must, source.must_not, whole_words=config.whole_words))
 
 
 def _counted(sources: Sequence[Source], device: torch.device) -> torch.Tensor:
@@ -308,7 +363,24 @@ def _parsed(line: str, number: int) -> tuple[str, Heads]:
         ) from None
 
 
-_NOTHING = Output("", 0.0, 0.0, (), (), ended=True)
+def _nothing(source: Source) -> Output:
+    """What comes of an empty line; it holds no phrase, whatever was asked."""
+    return Output("", 0.0, 0.0, (), (), ended=True, unmet=source.must)
+
+
+def _width(source: Source, beam: int) -> int:
+    """A place at least for each number of tokens of what must be that a hypothesis can have met, none of them too."""
+    if source.constraints is None or not source.constraints.required:
+        return beam
+    return max(beam, min(source.constraints.tokens + 1, MAX_BEAM))
+
+
+def _limit(source: Source, config: DecodeConfig) -> int:
+    """A prefix is kept whole, and there is room for what must be, END and all: the limit grows where it has to."""
+    limit, prefix = config.limit(len(source.ids)), len(source.prefix)
+    if source.constraints is not None and source.constraints.required:
+        return max(limit, prefix + source.constraints.longest + 1)
+    return max(limit, prefix)
 
 
 def _batches(rows: list[int], lengths: list[int], batch_tokens: int, most: int) -> Iterator[list[int]]:
