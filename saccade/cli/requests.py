@@ -3,6 +3,7 @@
 import difflib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from saccade.cli.streams import argument_text
@@ -16,18 +17,36 @@ KEYS = ("text", "prefix", "must", "must_not")
 
 
 def requests_of(
-    lines: Sequence[str], form: InputFormat, *, prefix: str | None = None, first: int = 1
+    lines: Sequence[str],
+    form: InputFormat,
+    *,
+    prefix: str | None = None,
+    must: Sequence[str] = (),
+    must_not: Sequence[str] = (),
+    first: int = 1,
 ) -> "list[Request]":
-    """One request a line; `prefix` is that of every line that has none of its own, `first` the first line's number."""
+    """One request a line; `first` is the first line's number.
+
+    `prefix` is that of every line that has none of its own; `must` and `must_not` hold for all, beside a line's own.
+    """
     from saccade.translate import Request
 
-    general = argument_text(prefix or "")
+    general = Request("", argument_text(prefix or ""), _arguments(must), _arguments(must_not))
     if form == "text":
-        return [Request(line, general) for line in lines]
+        return [replace(general, text=line) for line in lines]
     return [_of_json(line, general, number) for number, line in enumerate(lines, start=first)]
 
 
-def _of_json(line: str, prefix: str, number: int) -> "Request":
+def _arguments(texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(argument_text(each) for each in texts)
+
+
+def _with(own: tuple[str, ...], general: Sequence[str]) -> tuple[str, ...]:
+    """A phrase that is asked for in both places is meant once."""
+    return (*own, *(each for each in general if each not in own))
+
+
+def _of_json(line: str, general: "Request", number: int) -> "Request":
     from saccade.translate import Request
 
     try:
@@ -45,9 +64,9 @@ def _of_json(line: str, prefix: str, number: int) -> "Request":
         _refuse(number, line, "has no 'text'")
     return Request(
         _text(row["text"], "text", number, line),
-        _text(row.get("prefix", prefix), "prefix", number, line),
-        _texts(row.get("must", []), "must", number, line),
-        _texts(row.get("must_not", []), "must_not", number, line),
+        _text(row.get("prefix", general.prefix), "prefix", number, line),
+        _with(_texts(row.get("must", []), "must", number, line), general.must),
+        _with(_texts(row.get("must_not", []), "must_not", number, line), general.must_not),
     )
 
 

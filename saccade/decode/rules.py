@@ -96,14 +96,27 @@ class Rules:
         if self.control is not None:
             log_p_NV = self.control.mask(log_p_NV, self.written)
         if log_p_NV is not model_NV:
-            stuck_N = log_p_NV.amax(-1) == -torch.inf
-            log_p_NV[:, END] = torch.where(stuck_N, model_NV[:, END], log_p_NV[:, END])
+            log_p_NV = self._rescued(log_p_NV, model_NV)
         if self.prefix_BP is not None and self.t < self.prefix_BP.shape[1]:
             forced_N1 = self._each(self.prefix_BP[:, self.t], len(log_p_NV))[:, None]
             only_NV = torch.full_like(model_NV, -torch.inf)
             only_NV.scatter_(1, forced_N1.clamp(min=0), model_NV.gather(1, forced_N1.clamp(min=0)))
             log_p_NV = torch.where(forced_N1 == FREE, log_p_NV, only_NV)
         return log_p_NV
+
+    def _rescued(self, log_p_NV: Tensor, model_NV: Tensor) -> Tensor:
+        """Where nothing is left, END; a control has the say in this, too, and where it forbids END, what it allows."""
+        stuck_N = log_p_NV.amax(-1) == -torch.inf
+        if self.control is None or not (self.no_repeat_ngram or self.least_B is not None):
+            log_p_NV[:, END] = torch.where(stuck_N, model_NV[:, END], log_p_NV[:, END])
+            return log_p_NV
+        if not stuck_N.any():
+            return log_p_NV
+        allowed_NV = self.control.mask(model_NV, self.written)
+        end_alone_NV = torch.full_like(allowed_NV, -torch.inf)
+        end_alone_NV[:, END] = model_NV[:, END]
+        may_end_N1 = allowed_NV[:, END, None] > -torch.inf
+        return torch.where(stuck_N[:, None], torch.where(may_end_N1, end_alone_NV, allowed_NV), log_p_NV)
 
     def _each(self, of_B: Tensor, rows: int) -> Tensor:
         return of_B.repeat_interleave(rows // max(len(of_B), 1))

@@ -36,6 +36,8 @@ class DecodeConfig(Section):
     """The beam is cut into so many, which `diversity` keeps apart (Vijayakumar et al. 2018)."""
     diversity: float = Field(0.0, ge=0.0, allow_inf_nan=False)
     """λ: a group ranks by log P − λ × the prefixes of groups before it that took the same token at this step."""
+    whole_words: bool = True
+    """Whether phrases that must or must not be in an output are whole words, or may be parts of words."""
     n_best: int = Field(1, ge=1)
     """How many hypotheses are returned; at most `beam`."""
     min_length: int = Field(0, ge=0)
@@ -139,6 +141,12 @@ class DecodeConfig(Section):
         """The same limits and wishes without a beam, and without draws."""
         alone = {"beam": 1, "n_best": 1, "groups": 1, "diversity": 0.0, "coverage": 0.0, "coverage_layer": -1}
         return self.model_copy(update={**alone, "sample": None, "mbr": None})
+
+    def widened(self, beam: int) -> "DecodeConfig":
+        """With a wider beam: what `beam` 1 does not hear of stays unheard."""
+        rule = self.rule
+        kept = {"stop": rule.stop, "groups": rule.groups, "diversity": rule.diversity}
+        return self.model_copy(update={"beam": beam, **kept})
 
     @property
     def rule(self) -> BeamRule:

@@ -231,11 +231,3 @@ def test_a_line_that_is_no_request_is_named(line: str, reason: str) -> None:
     assert done.exit_code == 2
     assert "--input-format jsonl: line 2 (" in done.stderr
     assert reason in done.stderr
-
-
-@pytest.mark.parametrize("key", ["must", "must_not"])
-def test_what_is_not_searched_for_yet_is_refused(key: str) -> None:
-    line = json.dumps({"text": "ab", key: ["c"]})
-    done = saccade_command("translate", "wild", "--input-format", "jsonl", stdin='{"text": "c"}\n' + line + "\n")
-    assert done.exit_code == 2
-    assert "line 2: must and must_not are not searched for yet" in done.stderr
