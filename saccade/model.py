@@ -10,7 +10,7 @@ from saccade.checkpoint import Loaded
 from saccade.classify import Classified, engine_of
 from saccade.classify import Engine as ClassifyEngine
 from saccade.data.minimal_pairs import Group, MinimalPair, generated
-from saccade.decode.asked import Sampling, Translating, Writing, searching_or_drawing, with_drawing
+from saccade.decode.asked import Sampling, Translating, Writing, decoding, searching_or_drawing
 from saccade.decode.sampling import SampleConfig
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import SaccadeError, UsageError
@@ -154,29 +154,7 @@ class Model:
 
         Whoever gives a beam wants a search, whoever gives something to draw by, or `mbr`, wants samples.
         """
-        beam, n_best, mbr = given.pop("beam", None), given.pop("n_best", None), given.pop("mbr", None)
-        settings = given.pop("settings", ())
-        own = {"beam": beam, "n_best": n_best, "alpha": length_penalty, "max_length": max_length}
-        tree = config.plain(self.decode)
-        if beam is not None:
-            tree |= {"sample": None, "mbr": None}
-        for setting in settings:
-            tree = config.override(tree, setting, option="--decode")
-        tree |= {name: value for name, value in own.items() if value is not None}
-        named = {setting.partition("=")[0].strip() for setting in settings}
-        if (
-            "length" in named
-            and "alpha" not in named
-            and length_penalty is None
-            and tree["length"] in ("none", "average")
-        ):
-            tree["alpha"] = 1.0  # asked for by name: not with the exponent that another rule had
-        if beam is not None and n_best is None:
-            tree["n_best"] = min(tree["n_best"], beam)
-        if length_penalty is not None and tree["length"] == "none":
-            tree["length"] = "average"  # an exponent of no normalisation would not be heard
-        tree = with_drawing(tree, given, mbr=mbr, beam=beam, n_best=n_best)
-        return config.parse(DecodeConfig, tree, "decode")
+        return decoding(self.decode, given, length_penalty=length_penalty, max_length=max_length)
 
     @overload
     def translate(  # type: ignore[overload-overlap]  # a string is a sequence of strings: here it is one line
@@ -191,15 +169,13 @@ class Model:
     ) -> Translation | list[Translation]:
         """A line → its translation; a list of lines → a list. A `Request` is a line with what its output must be.
 
-        `asked`, as beam=5, samples=10 or mbr="chrf": see `Translating`. A model that reads dependency trees wants each
-        line with its parse, here and everywhere: the text, a tab, and for each word the place of its head, 0 for the
-        root.
+        `asked`, as beam=5, samples=10 or mbr="chrf": see `Asked`. A model that reads dependency trees wants each line
+        with its parse, here and everywhere: the text, a tab, and for each word the place of its head, 0 for the root.
         """
         if isinstance(lines, (str, Request)):
             return self.translate([lines], **asked)[0]
-        links = asked.get("alignments", False)
-        given = {name: value for name, value in asked.items() if name != "alignments"}
-        decode = self.decoding(**cast(Translating, given))
+        links = asked.pop("alignments", False)
+        decode = self.decoding(**cast(Translating, asked))
         if not links:
             return self.engine.translate(lines, decode)
         aligner = self.aligner(AlignConfig() if links is True else links)  # refuses before anything is translated

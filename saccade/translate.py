@@ -16,7 +16,7 @@ from saccade.decode.lexical import Constraints, Lexical
 from saccade.decode.rules import Wishes
 from saccade.decode.settings import DecodeConfig, search
 from saccade.errors import UsageError
-from saccade.metrics.expected import Utility, expected_utility
+from saccade.metrics.expected import Utility, best_first
 from saccade.models.translator import Translator
 from saccade.text import TextPair
 from saccade.types import END, Hypothesis, State, Step, Tokens
@@ -169,25 +169,43 @@ class Engine:
             ]
             return [each for part in parts for each in part]
         sources = self._constrained(self.read(lines, first=first), config, first)
-        done = [Translation(source.text, (_nothing(source),) * config.drawn) for source in sources]
+        done: list[Translation] = [Translation(source.text, (_nothing(source),) * config.drawn) for source in sources]
         asked = [i for i, source in enumerate(sources) if source.text]
         lengths = [len(source.ids) for source in sources]
         widths = [_width(source, config.beam) for source in sources]
         for width in sorted({widths[i] for i in asked}):  # what a line gets does not hang on the lines beside it
             alike = [i for i in asked if widths[i] == width]
             wide = config if width == config.beam else config.widened(width)
-            for rows in _batches(alike, lengths, batch_tokens, max(1, MAX_HYPOTHESES // wide.rows)):
-                some, numbers = [sources[i] for i in rows], [first - 1 + i for i in rows]
-                for i, outputs in zip(rows, self._found(some, wide, numbers, batch_tokens), strict=True):
+            for rows in _batches(alike, lengths, batch_tokens, max(1, MAX_HYPOTHESES // max(width, config.rows))):
+                found = self._chosen([sources[i] for i in rows], wide, batch_tokens, [first - 1 + i for i in rows])
+                for i, outputs in zip(rows, found, strict=True):
                     done[i] = Translation(sources[i].text, outputs, cut=sources[i].cut)
         return done
 
-    def _outputs(
-        self, sources: list[Source], config: DecodeConfig, lines: list[int], batch_tokens: int
+    def _chosen(
+        self, sources: list[Source], config: DecodeConfig, batch_tokens: int, lines: list[int]
     ) -> list[tuple[Output, ...]]:
-        searched = config
-        if self.judge is not None and config.sample is None:
-            searched = config.model_copy(update={"n_best": config.beam})
+        """What is found or drawn, or chosen of it by minimum Bayes risk; `lines`: the numbers that draws go by."""
+        if self.judge is not None and config.sample is not None:
+            raise UsageError(
+                "sample: the noisy channel ranks what a beam finds, but samples are asked for. Leave one of them out."
+            )
+        outputs = self._outputs(sources, config, batch_tokens, lines)
+        if config.mbr is None:
+            return outputs
+        candidates = outputs
+        if config.mbr.candidates != "samples":
+            beam = config.model_copy(update={"sample": None, "mbr": None, "n_best": config.beam})
+            candidates = self._outputs(sources, beam, batch_tokens, lines)
+        if config.mbr.candidates == "both":
+            candidates = [(*some, *more) for some, more in zip(outputs, candidates, strict=True)]
+        utility, most = config.mbr.utility, config.n_best
+        return [by_expected_utility(some, own, utility)[:most] for some, own in zip(candidates, outputs, strict=True)]
+
+    def _outputs(
+        self, sources: list[Source], config: DecodeConfig, batch_tokens: int, lines: list[int]
+    ) -> list[tuple[Output, ...]]:
+        searched = config if self.judge is None else config.model_copy(update={"n_best": config.beam})
         found = [
             tuple(self._output(each, source, config) for each in hypotheses)
             for source, hypotheses in zip(sources, self._search(sources, searched, lines), strict=True)
@@ -195,7 +213,7 @@ class Engine:
         if self.judge is None:
             return found
         ranked = self.judge.ranked(sources, found, config, batch_tokens)
-        return [outputs[: max(config.n_best, config.drawn)] for outputs in ranked]
+        return [outputs[: config.n_best] for outputs in ranked]
 
     @property
     def reads_parse(self) -> bool:
@@ -235,25 +253,6 @@ class Engine:
             sources.append(Source(lines[i], [*kept, END], parse, cut, heads=own))
         return sources
 
-    def _found(
-        self, sources: list[Source], config: DecodeConfig, lines: list[int], batch_tokens: int
-    ) -> list[tuple[Output, ...]]:
-        outputs = self._outputs(sources, config, lines, batch_tokens)
-        if config.mbr is None:
-            return outputs
-        if self.judge is not None:
-            raise UsageError(
-                "mbr chooses by its utility, so that nobody else can rank the outputs: leave out one of them."
-            )
-        candidates = outputs
-        if config.mbr.candidates != "samples":
-            beam = config.model_copy(update={"sample": None, "mbr": None, "n_best": config.beam})
-            candidates = self._outputs(sources, beam, lines, batch_tokens)
-        if config.mbr.candidates == "both":
-            candidates = [(*some, *more) for some, more in zip(outputs, candidates, strict=True)]
-        utility, most = config.mbr.utility, config.n_best
-        return [by_expected_utility(some, own, utility)[:most] for some, own in zip(candidates, outputs, strict=True)]
-
     def _prefix(self, text: str, number: int) -> tuple[int, ...]:
         """As tokens; `number` is the line's."""
         prefix = tuple(self.text.target.encode(text)) if text else ()
@@ -286,6 +285,11 @@ class Engine:
                 raise UsageError(
                     f"line {number}: must: {source.must[0]!r} is asked for, and decode.groups is {config.groups}: "
                     "constraints share a beam's places out in a way of their own. Leave out one of the two."
+                )
+            if constraints is not None and constraints.required and config.sample is not None:
+                raise UsageError(
+                    f"line {number}: must: {source.must[0]!r} is asked for, and samples: what an output must hold can "
+                    "be searched for, but not drawn. Leave out one of the two."
                 )
             done.append(replace(source, constraints=constraints))
         return done
@@ -373,19 +377,10 @@ class Engine:
         return tuple(self._lexicon.unmet(text, source.must, source.must_not, whole_words=config.whole_words))
 
 
-def by_expected_utility(
-    candidates: Sequence[Output], samples: Sequence[Output], utility: Utility
-) -> tuple[Output, ...]:
-    """The candidates of unlike texts, best first, each with its expected utility over the samples for a score.
-
-    Of equals, to nine digits behind the point, the first is the better one.
-    """
-    distinct: dict[str, Output] = {}
-    for each in candidates:
-        distinct.setdefault(each.text, each)
-    values = expected_utility(list(distinct), [each.text for each in samples], utility)
-    scored = [replace(each, score=value) for each, value in zip(distinct.values(), values, strict=True)]
-    return tuple(sorted(scored, key=lambda each: -round(each.score, 9)))
+def by_expected_utility(some: Sequence[Output], samples: Sequence[Output], utility: Utility) -> tuple[Output, ...]:
+    """Those of unlike texts, best first, each with its expected utility over the samples for a score."""
+    ranked = best_first([each.text for each in some], [each.text for each in samples], utility)
+    return tuple(replace(some[n], score=value) for n, value in ranked)
 
 
 def _counted(sources: Sequence[Source], device: torch.device) -> torch.Tensor:

@@ -18,6 +18,7 @@ OF_A_SOURCE = {
     "min_ratio": "min_length says how long a text must become",
     "coverage": "there is no source to cover",
     "coverage_layer": "there is no source to cover",
+    "whole_words": "phrases that must or must not be are asked of translators",
     "sample": "leave out beam to draw",
     "mbr": "it chooses among translations",
 }
@@ -66,7 +67,32 @@ class Translating(Drawing, total=False):
     """Choose among samples the one that is most like all others."""
 
 
-def with_drawing(
+def decoding(
+    own_way: DecodeConfig, given: Translating, *, length_penalty: float | None, max_length: int | None
+) -> DecodeConfig:
+    """A model's own way to decode, with what is given instead."""
+    asked = given.copy()
+    beam, n_best, mbr = asked.pop("beam", None), asked.pop("n_best", None), asked.pop("mbr", None)
+    settings = asked.pop("settings", ())
+    own = {"beam": beam, "n_best": n_best, "alpha": length_penalty, "max_length": max_length}
+    tree = config.plain(own_way)
+    if beam is not None:
+        tree |= {"sample": None, "mbr": None}
+    for setting in settings:
+        tree = config.override(tree, setting, option="--decode")
+    tree |= {name: value for name, value in own.items() if value is not None}
+    named = {setting.partition("=")[0].strip() for setting in settings}
+    if "length" in named and "alpha" not in named and length_penalty is None and tree["length"] in ("none", "average"):
+        tree["alpha"] = 1.0  # asked for by name: not with the exponent that another rule had
+    if beam is not None and n_best is None:
+        tree["n_best"] = min(tree["n_best"], beam)
+    if length_penalty is not None and tree["length"] == "none":
+        tree["length"] = "average"  # an exponent of no normalisation would not be heard
+    tree = _with_drawing(tree, asked, mbr=mbr, beam=beam, n_best=n_best)
+    return config.parse(DecodeConfig, tree, "decode")
+
+
+def _with_drawing(
     tree: Mapping[str, Any], given: Mapping[str, Any], *, mbr: str | None, beam: int | None, n_best: int | None
 ) -> dict[str, Any]:
     """The settings of `DecodeConfig` with what is given to draw by and to choose by."""

@@ -72,7 +72,6 @@ class Lexical:
     tables: Tables
     automaton_NC: Tensor
     state_NC: Tensor
-    beam: int
     chooses: bool
     every_end: bool
 
@@ -97,14 +96,13 @@ class Lexical:
             tables,
             torch.from_numpy(automata).to(device),
             state_BC.to(device),
-            beam=1,
             chooses=columns > 1,
             every_end=every_end,
         )
 
     def widen(self, beam: int) -> Self:
         automaton_NC, state_NC = (each.repeat_interleave(beam, 0) for each in (self.automaton_NC, self.state_NC))
-        return replace(self, automaton_NC=automaton_NC, state_NC=state_NC, beam=self.beam * beam)
+        return replace(self, automaton_NC=automaton_NC, state_NC=state_NC)
 
     def keep(self, rows_N: Tensor) -> Self:
         return replace(self, automaton_NC=self.automaton_NC[rows_N], state_NC=self.state_NC[rows_N])
@@ -122,7 +120,7 @@ class Lexical:
 
     def mask(self, log_p_NV: Tensor, written: Written) -> Tensor:
         tables, state_N, which_N = self.tables, self.state_NC[:, 0], self.automaton_NC[:, 0]
-        room_N = (written.limit_B - written.t - 1).repeat_interleave(self.beam)
+        room_N = (written.limit_B - written.t - 1).repeat_interleave(len(log_p_NV) // max(len(written.limit_B), 1))
         risky_N = tables.worst_G[state_N] > room_N
         rows_F = risky_N.nonzero().squeeze(1)
         masked_NV = log_p_NV

@@ -177,7 +177,7 @@ def test_what_a_search_for_text_refuses(run: Path) -> None:
     assert "decode: is a setting of a search" in refused(*ask, "--decode", "length=none")
     assert "decode: n_best is 5 and beam is 2" in refused(*ask, "--beam", "2", "--n-best", "5")
     assert "decode: beam is 0" in refused(*ask, "--beam", "0")
-    for name in ("max_length", "ratio", "extra", "min_ratio", "coverage", "coverage_layer", "sample.top_k", "mbr"):
+    for name in ("max_length", "ratio", "extra", "min_ratio", "coverage", "whole_words", "sample.top_k", "mbr"):
         told = refused(*ask, "--beam", "2", "--decode", f"{name}=1")
         assert f"decode {name}=1: has no meaning for a language model" in told
     assert "decode: lenght is not a setting" in refused(*ask, "--beam", "2", "--decode", "lenght=none")

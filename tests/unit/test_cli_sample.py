@@ -126,6 +126,27 @@ def test_the_least_and_the_most_tokens_hold_for_samples() -> None:
     assert chosen.text.startswith("fa")
 
 
+def test_what_may_not_be_is_not_drawn_and_what_must_be_is_refused() -> None:
+    model = saccade.load("wild", "cpu")
+    lines = ["dead", "ab", "cafe"]
+    free = model.translate(lines, samples=40, temperature=0.7)
+    letter = max((c for each in free for one in each.hypotheses for c in one.text if c.isalnum()), key=str.isalpha)
+    asked = [Request(line, must_not=(letter,)) for line in lines]
+    without = model.translate(asked, samples=40, temperature=0.7, settings=["whole_words=false"])
+    assert any(letter in one.text for each in free for one in each.hypotheses)
+    assert not any(letter in one.text for each in without for one in each.hypotheses)
+    told = refused("translate", "wild", "ab", "--must", "fa", "--samples", "3", "-f", "jsonl")
+    assert "line 1: must: 'fa' is asked for, and samples: what an output must hold can be searched for, but not" in told
+
+
+def test_several_models_draw_as_one() -> None:
+    alone = said("translate", "wild", *LINES, "--seed", "3")
+    assert said("translate", "wild", *LINES, "--seed", "3", "--with", "wild") == alone
+    assert said("translate", "wild", *LINES, "--seed", "3", "--with", "drawing") != alone
+    told = refused("translate", "wild", "ab", "--samples", "3", "-f", "jsonl", "--channel", "wild")
+    assert "sample: the noisy channel ranks what a beam finds, but samples are asked for." in told
+
+
 # ---- minimum Bayes risk
 
 

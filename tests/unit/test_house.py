@@ -39,8 +39,7 @@ ARROWS: dict[str, set[str]] = {
     "metrics": set(),
     "device": set(),  # which device a name means
     "constraints": {"text", "decode"},  # phrases → what a search needs to see to them
-    # outputs are chosen by metrics, too
-    "translate": {"text", "data", "models", "checkpoint", "decode", "constraints", "metrics"},
+    "translate": {"text", "data", "models", "checkpoint", "decode", "constraints", "metrics"},  # by which it chooses
     "tag": {"text", "models", "checkpoint", "disk"},
     "score_tags": {"text", "metrics", "tag"},
     "fill": {"text", "data", "models", "checkpoint"},
