@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from saccade.api import Model, TrainedRun, load, recipe, train, training, verify
+    from saccade.api import Model, TrainedRun, compare, load, recipe, train, training, verify
     from saccade.errors import SaccadeError, UsageError
     from saccade.recipe import Recipe
 
@@ -17,6 +17,7 @@ __all__ = [
     "SaccadeError",
     "TrainedRun",
     "UsageError",
+    "compare",
     "load",
     "recipe",
     "train",

@@ -1,4 +1,4 @@
-"""Lines and words in groups: by length, by how often a word is seen, by difficulty; and n-grams that tell systems apart.
+"""Lines and words in groups: by length, difficulty, how often a word is seen; and n-grams that tell systems apart.
 
 Shapes: N lines.
 """
@@ -124,6 +124,23 @@ def by_frequency(
             for word, count in words.items():
                 counts[_place(seen[word], edges), column] += count
     return [WordScore(label, *row) for label, row in zip(labels, counts.tolist(), strict=True) if any(row)]
+
+
+def tags_by_frequency(
+    sentences: Sequence[Sequence[str]],
+    gold: Sequence[Sequence[str]],
+    tagged: Sequence[Sequence[str]],
+    seen: Counter[str],
+    edges: Sequence[int] = FREQUENCIES,
+) -> list[WordScore]:
+    """Tags of words by how often the words were seen: found are those that are right, so that F1 is the accuracy."""
+    labels = frequency_labels(edges)
+    counts = np.zeros((len(labels), 2), dtype=np.int64)
+    for words, right, given in zip(sentences, gold, tagged, strict=True):
+        for word, one, other in zip(words, right, given, strict=True):
+            counts[_place(seen[word], edges)] += (one == other, 1)
+    rows = zip(labels, counts.tolist(), strict=True)
+    return [WordScore(label, right, total, total) for label, (right, total) in rows if total]
 
 
 def _overlap(one: Counter[str], other: Counter[str]) -> float:

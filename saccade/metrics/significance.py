@@ -20,7 +20,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from saccade.errors import UsageError
-from saccade.metrics.statistics import Counts, LineStatistics
+from saccade.metrics.lines import Counts
+from saccade.metrics.statistics import LineStatistics
 
 Test = Literal["bootstrap", "randomisation"]
 TESTS: tuple[Test, ...] = get_args(Test)
@@ -210,5 +211,7 @@ def _same_lines(systems: Sequence[LineStatistics]) -> int:
 
 def _check_metric(baseline: LineStatistics, system: LineStatistics) -> None:
     if baseline.metric != system.metric or baseline.counts_NK.shape[1] != system.counts_NK.shape[1]:
-        raise UsageError(f"{baseline.label} and {system.label} are not the same metric; compare what is measured alike.")
+        raise UsageError(
+            f"{baseline.label} and {system.label} are not the same metric; compare what is measured alike."
+        )
     _same_lines([baseline, system])

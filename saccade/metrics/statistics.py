@@ -192,7 +192,7 @@ def bleu_of(sums_SK: Counts, *, smooth: bool = True, effective: bool = False) ->
 
 
 def chrf_of(sums_SK: Counts) -> Counts:
-    """chrF of sums: for each order the n-grams of outputs and references, and those found.
+    """ChrF of sums: for each order the n-grams of outputs and references, and those found.
 
     F_β of the mean precision and the mean recall over the orders that both sides have.
     """

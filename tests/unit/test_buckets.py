@@ -1,6 +1,7 @@
 """Groups of lines and words, worked out by hand."""
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def test_every_line_is_in_one_group_and_equal_ones_together(values: list[int], m
     assert sorted(row for each in found for row in each.rows) == list(range(len(values)))
     assert len(found) <= most
     ends = [({values[row] for row in each.rows}) for each in found]
-    assert all(max(one) < min(other) for one, other in zip(ends, ends[1:], strict=False))
+    assert all(max(one) < min(other) for one, other in pairwise(ends))
 
 
 def test_lines_by_difficulty() -> None:

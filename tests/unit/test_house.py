@@ -21,7 +21,7 @@ BELOW_THE_LAB = {
     "score_tags", "tasks", "recipe", "device", "disk", "integrity",
     "model",
 }  # fmt: skip
-EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
+EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets", "compare"}
 
 # part → what it may import beside itself and the floor
 ARROWS: dict[str, set[str]] = {
@@ -77,6 +77,7 @@ ARROWS: dict[str, set[str]] = {
     "recipes": set(),
     "presets": set(),
     "model": BELOW_THE_LAB - {"recipe", "model"},  # one class with a method for every verb
+    "compare": BELOW_THE_LAB,  # runs and outputs side by side on one test set
     "api": EVERYTHING - {"api", "lab"},
     "cli": EVERYTHING,
     "__init__": {"api", "recipe"},
