@@ -94,7 +94,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def only_seed_differs(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return set(config.difference(one, other)) <= {"seed"}
+    return set(config.difference(one, other)) == {"seed"}
 
 
 def differences(recipes: Sequence[dict[str, Any] | None]) -> dict[str, tuple[Any, ...]]:

@@ -25,7 +25,7 @@ from saccade.metrics.statistics import (
     span_statistics,
     surprise_statistics,
     tag_statistics,
-    text_statistics,
+    text_tables,
 )
 from saccade.text.tags import Scheme, converted, read_spans
 
@@ -96,14 +96,14 @@ def _of_text(
 ) -> tuple[Tables, list[LineStatistics]]:
     names = text_metrics(metrics)
     tables: Tables = {
-        name: [text_statistics(name, each, lines.references) for each in outputs]  # type: ignore[arg-type]
+        name: text_tables(name, outputs, lines.references)  # type: ignore[arg-type]
         for name in names
     }
     if names[0] in BY_THEMSELVES:
         return tables, tables[names[0]]
     if "chrf" in tables:
         return tables, tables["chrf"]
-    return tables, [text_statistics("chrf", each, lines.references) for each in outputs]
+    return tables, text_tables("chrf", outputs, lines.references)
 
 
 def _of_labels(lines: Lines, outputs: Sequence[list[str]]) -> Tables:

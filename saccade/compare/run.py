@@ -78,6 +78,8 @@ def compare(
     runs = [each if isinstance(each, Path) and is_run(each) else None for each in given]
     there = [run for run in runs if run is not None]
     task = _task(there)
+    if task == "language-model" and len(there) < len(given):
+        raise UsageError("a language model has no outputs that a file could hold: compare runs alone.")
     lines = _test_set(there, task, source, reference, references, tsv, split, base)
     asked = Asked(beam, length_penalty, max_length, tuple(decode), batch_tokens, device)
     if task == "translate":

@@ -7,7 +7,8 @@ a time. Shapes: N lines, K counts of a line, S sums at a time, C labels.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -101,15 +102,32 @@ def mean_and_half(values_S: Counts) -> tuple[float, float]:
 
 def text_statistics(name: TextMetric, outputs: Sequence[str], references: References) -> LineStatistics:
     """Any metric of written text that is made of its lines."""
+    [found] = text_tables(name, [outputs], references)
+    return found
+
+
+def text_tables(name: TextMetric, systems: Sequence[Sequence[str]], references: References) -> list[LineStatistics]:
+    """The same of several systems; what sacrebleu needs to know of the references is found out once for all."""
     match name:
         case "bleu":
-            return _of_sacrebleu(name, "BLEU", BLEU(force=True), outputs, references, bleu_of)
+            return _of_sacrebleu(name, "BLEU", BLEU(force=True), systems, references, bleu_of)
         case "bleu_code":
-            return _of_code(outputs, references)
+            return _of_code(systems, references)
         case "chrf":
-            return _of_sacrebleu(name, "chrF2", CHRF(), outputs, references, chrf_of)
+            return _of_sacrebleu(name, "chrF2", CHRF(), systems, references, chrf_of)
         case "ter":
-            return _of_sacrebleu(name, "TER", TER(), outputs, references, ter_of, highest=math.inf)
+            return _of_sacrebleu(name, "TER", TER(), systems, references, ter_of, highest=math.inf)
+        case "distinct_1" | "distinct_2":
+            raise UsageError(
+                f"{name} is no sum over lines: it counts what occurs anywhere in all of them, and has neither interval "
+                "nor test. `saccade evaluate` tells it."
+            )
+        case _:
+            return [_of_lines(name, outputs, references) for outputs in systems]
+
+
+def _of_lines(name: TextMetric, outputs: Sequence[str], references: References) -> LineStatistics:
+    match name:
         case "wer" | "cer" | "per":
             unit = {"wer": WORDS, "cer": CHARACTERS, "per": PHONEMES}[name]
             counts, signature = edit_counts(name.upper(), unit, outputs, references)
@@ -120,11 +138,6 @@ def text_statistics(name: TextMetric, outputs: Sequence[str], references: Refere
         case "slot_f1":
             slots, signature = slot_counts(outputs, references)
             return LineStatistics(name, "slot F1", _table(slots), _percent(f1), signature)
-        case "distinct_1" | "distinct_2":
-            raise UsageError(
-                f"{name} is no sum over lines: it counts what occurs anywhere in all of them, and has neither interval "
-                "nor test. `saccade evaluate` tells it."
-            )
         case _:
             return _of_means(name, outputs, references)
 
@@ -139,32 +152,35 @@ def _of_means(name: TextMetric, outputs: Sequence[str], references: References) 
     return LineStatistics(name, whole.name, counts_N2, _percent(ratio), whole.signature, kind)
 
 
-def _of_code(outputs: Sequence[str], references: References) -> LineStatistics:
-    pairs = paired("BLEU of code", outputs, references)
-    written = [" ".join(code_tokens(output)) for output, _ in pairs]
+def _of_code(systems: Sequence[Sequence[str]], references: References) -> list[LineStatistics]:
+    pairs = paired("BLEU of code", systems[0], references)
+    written = [[" ".join(code_tokens(output)) for output in outputs] for outputs in systems]
     right = [[" ".join(code_tokens(each)) for each in several] for _, several in pairs]
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
-    found = _of_sacrebleu("bleu_code", "BLEU of code", metric, written, right, lambda sums: bleu_of(sums, smooth=False))
-    signature = str(found.signature).replace("tok:none", "tok:code")
-    return LineStatistics("bleu_code", found.label, found.counts_NK, found.value_of, signature, "sacrebleu")
+    tables = _of_sacrebleu("bleu_code", "BLEU of code", metric, written, right, partial(bleu_of, smooth=False))
+    return [replace(each, signature=str(each.signature).replace("tok:none", "tok:code")) for each in tables]
 
 
 def _of_sacrebleu(
     name: str,
     label: str,
     metric: BLEU | CHRF | TER,
-    outputs: Sequence[str],
+    systems: Sequence[Sequence[str]],
     references: References,
     value_of: ValueOf,
     highest: float = 100.0,
-) -> LineStatistics:
-    pairs = paired(label, outputs, references)
-    streams = [list(each) for each in zip_longest(*(right for _, right in pairs))]
-    # The counts themselves are what its own paired tests begin with; it offers them by no other name.
-    counts = metric._extract_corpus_statistics(list(outputs), streams)
-    return LineStatistics(
-        name, label, _table(counts), value_of, str(metric.get_signature()), "sacrebleu", highest=highest
-    )
+) -> list[LineStatistics]:
+    right = [several for _, several in paired(label, systems[0], references)]
+    streams = [list(each) for each in zip_longest(*right)]
+    # These are what its own paired tests begin with; it offers them by no other name.
+    metric._ref_cache = metric._cache_references(streams)
+    found = []
+    for outputs in systems:
+        paired(label, outputs, references)
+        counts = _table(metric._extract_corpus_statistics(list(outputs), None))
+        signature = str(metric.get_signature())
+        found.append(LineStatistics(name, label, counts, value_of, signature, "sacrebleu", highest=highest))
+    return found
 
 
 def bleu_of(sums_SK: Counts, *, smooth: bool = True, effective: bool = False) -> Counts:
