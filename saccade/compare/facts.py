@@ -20,7 +20,7 @@ class Training:
     seed: int | None
     updates: int | None
     seconds: float | None
-    """Of training, validation not counted."""
+    """Of training and of what was validated on the way."""
     tokens: int | None
     """Those that the loss counted, END included."""
     machine: str | None

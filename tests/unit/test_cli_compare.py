@@ -158,6 +158,7 @@ def test_runs_that_differ_in_their_seed_are_grouped() -> None:
     assert seeds["deviation"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
     assert "The seed alone moves chrF2 of lstm by" in found["verdict"]
     assert compared("lstm-1", "lstm-2", "--no-group-seeds")["seeds"] == []
+    assert len(compared("lstm-1", "lstm-2", "--group-seeds", "--metrics", "chrf")["seeds"]) == 1
 
 
 def test_another_seed_of_the_baseline_is_neither_better_nor_worse() -> None:

@@ -75,7 +75,7 @@ def test_one_system_and_one_line() -> None:
     assert one.to_dict()["scores"]["exact_match"][1]["paired"]["p"] is None
     assert "No difference from system 1 is shown" in one.verdict
     for format_ in ("text", "markdown", "tsv", "latex"):
-        assert one.table(format_)  # type: ignore[arg-type]
+        assert one.table(format_)
     with pytest.raises(UsageError, match="format is 'docx'"):
         one.table("docx")  # type: ignore[arg-type]
 
@@ -106,7 +106,7 @@ def test_python_names_what_is_wrong() -> None:
         ([RIGHT], {"test": "sign"}, "test is 'sign'"),
     ]:
         with pytest.raises(UsageError, match=told):
-            compared(*systems, **options)  # type: ignore[arg-type]
+            compared(*systems, **options)
     with pytest.raises(UsageError, match="the source list has 12 lines and the reference list 1"):
         saccade.compare([RIGHT], source=RIGHT, reference=["x"])
 
