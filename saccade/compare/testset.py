@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -67,7 +67,9 @@ def same_lines(runs: Sequence[Path], split: Split, base: Path | None, files: Seq
                 f"{runs[0]} and {run} do not have the same {split} data: {told}\n{_settings(runs[0], run)}"
                 "Give one test set for all by --source and --reference."
             )
-    return found[0]
+    # Where a run reads parses, its inputs hold them; the others are asked for the sources alone.
+    parsed = next((lines for lines in found if lines.inputs != lines.sources), found[0])
+    return replace(found[0], inputs=parsed.inputs)
 
 
 def _settings(one: Path, other: Path) -> str:
