@@ -55,7 +55,7 @@ class LineStatistics:
 
     @property
     def less_is_better(self) -> bool:
-        return self.metric in LESS_IS_BETTER
+        return self.metric.partition(":")[0] in LESS_IS_BETTER
 
     @property
     def lines(self) -> int:
@@ -68,7 +68,7 @@ class LineStatistics:
 
     def each(self) -> Counts:
         """The score of every line by itself; of BLEU with the n-grams that the line is long enough for."""
-        if self.metric in ("bleu", "bleu_code"):
+        if self.metric.partition(":")[0] in ("bleu", "bleu_code"):
             return bleu_of(self.counts_NK, smooth=True, effective=True)
         return self.value_of(self.counts_NK)
 
@@ -108,15 +108,22 @@ def text_statistics(name: TextMetric, outputs: Sequence[str], references: Refere
 
 def text_tables(name: TextMetric, systems: Sequence[Sequence[str]], references: References) -> list[LineStatistics]:
     """The same of several systems; what sacrebleu needs to know of the references is found out once for all."""
-    match name:
+    metric, *view = name.split(":")  # behind a colon: sacrebleu's tokenizer, or what it does to capitals
+    small, told = "lc" in view, f" ({', '.join(view)})" if view else ""
+    match metric:
         case "bleu":
-            return _of_sacrebleu(name, "BLEU", BLEU(force=True), systems, references, bleu_of)
+            tokenize = next((each for each in view if each != "lc"), "13a")
+            by = BLEU(tokenize=tokenize, lowercase=small, force=True)
+            return _of_sacrebleu(name, f"BLEU{told}", by, systems, references, bleu_of)
         case "bleu_code":
             return _of_code(systems, references)
-        case "chrf":
-            return _of_sacrebleu(name, "chrF2", CHRF(), systems, references, chrf_of)
+        case "chrf" | "chrf++":
+            words = 2 if metric == "chrf++" else 0
+            label = f"chrF2{'++' if words else ''}{told}"
+            return _of_sacrebleu(name, label, CHRF(word_order=words, lowercase=small), systems, references, chrf_of)
         case "ter":
-            return _of_sacrebleu(name, "TER", TER(), systems, references, ter_of, highest=math.inf)
+            cased = TER(case_sensitive="cased" in view)
+            return _of_sacrebleu(name, f"TER{told}", cased, systems, references, ter_of, highest=math.inf)
         case "distinct_1" | "distinct_2":
             raise UsageError(
                 f"{name} is no sum over lines: it counts what occurs anywhere in all of them, and has neither interval "
@@ -138,8 +145,12 @@ def _of_lines(name: TextMetric, outputs: Sequence[str], references: References) 
         case "slot_f1":
             slots, signature = slot_counts(outputs, references)
             return LineStatistics(name, "slot F1", _table(slots), _percent(f1), signature)
-        case _:
+        case "exact_match" | "g2p_wer" | "rouge_1" | "rouge_2" | "rouge_l" | "answer_em" | "answer_f1":
             return _of_means(name, outputs, references)
+        case "intent_accuracy":
+            return _of_means(name, outputs, references)
+        case _:
+            raise UsageError(f"{name} is no metric of text that is made of its lines.")
 
 
 def _of_means(name: TextMetric, outputs: Sequence[str], references: References) -> LineStatistics:

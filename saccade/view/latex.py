@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from saccade.view.table import aligned
+from saccade.view.table import _cells, _to_the_right
 
 _SIGNS = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -14,7 +14,8 @@ _SIGNS = {
 
 def latex(rows: Sequence[Mapping[str, str]], columns: Sequence[str], *, caption: str = "") -> str:
     r"""A `tabular` between `\toprule` and `\bottomrule`, numbers to the right; in a `table` where it has a caption."""
-    cells, right = aligned(rows, columns)
+    cells = _cells(rows, columns)
+    right = _to_the_right(cells, len(columns))
     lines = [
         rf"\begin{{tabular}}{{{''.join('r' if each else 'l' for each in right)}}}",
         r"\toprule",

@@ -31,12 +31,6 @@ def markdown(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> str:
     return "\n".join("| " + " | ".join(map(_padded, line, widths, right)) + " |" for line in [heads, rule, *cells])
 
 
-def aligned(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> tuple[list[list[str]], list[bool]]:
-    """The cells, row by row, and which columns hold numbers: for tables of other kinds."""
-    cells = _cells(rows, columns)
-    return cells, _to_the_right(cells, len(columns))
-
-
 def _cells(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> list[list[str]]:
     if not columns:
         raise UsageError("columns: a table needs at least one column.")

@@ -161,6 +161,26 @@ def test_each_line_is_scored_as_sacrebleu_scores_a_sentence() -> None:
         np.testing.assert_allclose(text_statistics(name, system, references).each(), theirs, atol=1e-9)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["bleu:lc", "bleu:none", "bleu:char:lc", "chrf:lc", "chrf++", "ter:cased"])
+def test_views_of_text_are_sacrebleus(name: str) -> None:
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+    from sacrebleu.metrics.ter import TER
+
+    references, [system] = corpus(30, 8, 0.3)
+    system = [line.title() if i % 3 else line for i, line in enumerate(system)]
+    metric: Any = {
+        "bleu:lc": BLEU(lowercase=True), "bleu:none": BLEU(tokenize="none"),
+        "bleu:char:lc": BLEU(tokenize="char", lowercase=True), "chrf:lc": CHRF(lowercase=True),
+        "chrf++": CHRF(word_order=2), "ter:cased": TER(case_sensitive=True),
+    }[name]  # fmt: skip
+    theirs = metric.corpus_score(system, [references])
+    table = text_statistics(name, system, references)  # type: ignore[arg-type]
+    assert table.value() == pytest.approx(theirs.score, abs=1e-9)
+    assert table.signature == str(metric.get_signature())
+    assert table.less_is_better == name.startswith("ter")
+
+
 @given(st.integers(1, 6), st.integers(0, 999), st.integers(2, 30))
 @settings(max_examples=30)
 def test_scores_of_resampled_sums_are_sacrebleus(empty: int, seed: int, lines: int) -> None:
@@ -288,6 +308,8 @@ def test_what_cannot_be_tested_is_told() -> None:
         against_first([bleu], resamples=10)
     with pytest.raises(UsageError, match="seed is -1"):
         against_first([bleu], seed=-1)
+    with pytest.raises(UsageError, match="comet is no metric of text"):
+        text_statistics("comet", one, references)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="distinct_1 is no sum over lines"):
         text_statistics("distinct_1", one, references)
     alone = text_statistics("bleu", one[:1], references[:1])
