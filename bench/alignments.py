@@ -40,7 +40,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "encoder": {"kind": "lstm", "layers": 2, "width": 512, "embedding": 256, "dropout": 0.2},
         "decoder": {
             "kind": "lstm", "layers": 2, "width": 512, "embedding": 512, "dropout": 0.2,
-            "attention": {"score": "additive"}, "feed_input": True,
+            "attention": {"score": "general"},
         },
         "tie": "output",
     },
@@ -50,7 +50,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "tie": "all",
     },
 }  # fmt: skip
-NAMES = {"lstm": "LSTM 2+2×512, additive attention", "transformer": "Transformer 6+6×256"}
+NAMES = {"lstm": "LSTM 2+2×512, general attention", "transformer": "Transformer 6+6×256"}
 DIRECTIONS = ("de-en", "en-de")
 
 
