@@ -100,6 +100,7 @@ def rows(folder: Path, updates: int) -> Iterator[tuple[str, saccade.Model]]:
     yield from {"LSTM": lstm, "GRU": gru, "Transformer": transformer}.items()
     yield "LSTM + GRU", saccade.ensemble([lstm, gru])
     yield "LSTM + Transformer", saccade.ensemble([lstm, transformer])
+    yield "GRU + Transformer", saccade.ensemble([gru, transformer])
     all_three = saccade.ensemble([lstm, gru, transformer])
     yield "all three, log-linear", all_three
     yield "all three, linear", saccade.ensemble([lstm, gru, transformer], mix="linear")

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from saccade.api import Model, TrainedRun, fetch, load, recipe, train, training, verify
+    from saccade.api import Model, TrainedRun, compare, fetch, load, recipe, train, training, verify
     from saccade.errors import SaccadeError, UsageError
     from saccade.joint import ensemble, fused, reranked
     from saccade.recipe import Recipe
@@ -20,6 +20,7 @@ __all__ = [
     "SaccadeError",
     "TrainedRun",
     "UsageError",
+    "compare",
     "ensemble",
     "fetch",
     "fused",

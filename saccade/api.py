@@ -1,4 +1,4 @@
-"""Load, train, verify, read recipes, fetch data: what `import saccade` gives."""
+"""Load, train, compare, verify, read recipes, fetch data: what `import saccade` gives."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -8,6 +8,7 @@ from typing import Any
 
 from saccade import checkpoint, config
 from saccade.checkpoint import RunFolder
+from saccade.compare.run import compare as compare
 from saccade.data.fetch import fetch as fetch_files
 from saccade.device import pick_device
 from saccade.errors import UsageError

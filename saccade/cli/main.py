@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from saccade.cli import (
     align,
     classify,
+    compare,
     data,
     demo,
     doctor,
@@ -163,6 +164,13 @@ _add(
     scores.evaluate,
     "saccade evaluate runs/dates",
     "saccade evaluate runs/dates test.src test.tgt --metrics bleu,chrf --fail-under bleu=0",
+)
+_add(
+    app,
+    "compare",
+    compare.compare,
+    "saccade compare runs/dates runs/dates --names one,other",
+    "saccade compare runs/dates test.tgt --source test.src --reference test.tgt --metrics chrf -o compare.html",
 )
 _add(
     app,

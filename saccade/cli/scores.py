@@ -144,6 +144,7 @@ def evaluate(
         raise UsageError("--refs adds to REFERENCE; give SOURCE and REFERENCE, too.")
     from saccade.api import load
     from saccade.checkpoint import recorded_base
+    from saccade.compare.testset import own_lines
 
     if source is not None and reference is not None:
         files = [reference, *(more or ())]
@@ -152,7 +153,8 @@ def evaluate(
         scored = " ".join(map(str, [source, *files]))
     else:
         scored = split or "test"
-        sources, references = _own_data(run, scored, base or recorded_base(run))
+        own = own_lines(run, scored, base or recorded_base(run))
+        sources, references = own.inputs, own.references
     model = others.joined(load(run, device), device)
     names = list(model.metrics) if asked_names is None else asked_names
     _check_names(asked_gates, names)
@@ -312,46 +314,6 @@ def check_pairs(one: Path, ones: Lines, other: Path, others: Lines) -> None:
         raise UsageError(f"{one} has {count(len(ones), 'line')} and {other} {len(others):,}; they must pair up.")
     if not ones:
         raise UsageError(f"{one}: is empty; there is nothing to score.")
-
-
-def _own_data(run: Path, split: SplitName, base: Path) -> tuple[Lines, References]:
-    """The split as the recipe in the run folder has it; empty lines count, since the model is asked for them, too."""
-    from saccade.checkpoint import RECIPE, RunFolder
-    from saccade.data.files import Counts
-    from saccade.data.parses import line_of
-    from saccade.data.splits import files_of, grouped, groups, has_split, split_pairs
-    from saccade.recipe import load_recipe
-    from saccade.tasks.translate import TranslateRecipe
-
-    RunFolder.open(run)
-    recipe = load_recipe(str(run / RECIPE))[0]
-    assert isinstance(recipe, TranslateRecipe)
-    data = recipe.data
-    if not has_split(data, split):
-        raise UsageError(
-            f"{run}: its recipe names no {split} data. Give SOURCE and REFERENCE, or --split valid for the "
-            "validation data."
-        )
-    _check_there(files_of(data, split), base)
-    found = list(split_pairs(data, split, base=base, counts=Counts(), keep_empty=True))
-    parsed = recipe.model.encoder.reads_parse
-    sources = [line_of(pair.source, pair.heads if parsed else None) for pair in found]
-    if groups(data):
-        return grouped(sources, [pair.target for pair in found])
-    return sources, [(pair.target,) for pair in found]
-
-
-def _check_there(names: Sequence[str], base: Path) -> None:
-    from saccade.data.files import locate
-
-    for name in names:
-        if not locate(name, base).path.exists():
-            raise UsageError(
-                f"{name}: is not in {base}. The recipe names it relative to the folder it was trained from: go there, "
-                "give that folder by --base, or give SOURCE and REFERENCE."
-                if not Path(name).is_absolute()
-                else f"{name}: is not there any more. Give SOURCE and REFERENCE."
-            )
 
 
 def _shown(scores: "Mapping[Any, Score]", format_: str, about: dict[str, Any]) -> str:

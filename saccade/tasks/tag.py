@@ -146,15 +146,16 @@ class TagRecipe(Recipe):
 
     def scores(self, loaded: Loaded, files: Sequence[Path], split: Split, base: Path) -> dict[str, Score]:
         engine, counts = Engine.of(loaded), TagCounts()
-        rows = list(self._to_score(files, split, base, engine.tags.scheme, counts))
+        rows = list(self.to_score(files, split, base, engine.tags.scheme, counts))
         if not rows:
             raise UsageError(f"{' '.join(map(str, files)) or f'data.{split}'}: holds no sentence to score.")
         found = evaluate_tags(engine, [row.words for row in rows], [row.tags for row in rows])
         return Scores(found.scores, remarks=tuple(counts.mended_told()))
 
-    def _to_score(
+    def to_score(
         self, files: Sequence[Path], split: Split, base: Path, scheme: Scheme, counts: TagCounts
     ) -> Iterator[Tagged]:
+        """Sentences of files as the recipe's own are, or else of its split; checked for tags of the scheme."""
         data = checking(self.data, scheme)
         if files:
             if data.kind == "notices":

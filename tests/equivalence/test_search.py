@@ -6,12 +6,14 @@ Whoever compares two searches of random matrices compares real numbers that are 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from saccade.decode.beam import BeamRule, beam_search
 from saccade.decode.control import Choice, Written
@@ -515,6 +517,35 @@ def test_coverage_by_hand() -> None:
     for seen, expected in (([0.5, 1.25, 0.0], 0.2 * math.log(0.5)), ([1.0, 0.0, 1.0], 0.2 * math.log(LEAST))):
         after = State(begun.source, begun.hypothesis | {"seen": torch.tensor([seen])})
         assert penalty(after).item() == pytest.approx(expected, abs=1e-6)
+
+
+# ---- cost
+
+
+class Values(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts what a GPU would have to be waited for: values that decide what is done, and transfers to the host."""
+
+    decides = transfers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        self.decides += name in ("is_nonzero", "item", "_local_scalar_dense", "nonzero", "equal", "masked_select")
+        self.transfers += name == "resolve_neg"  # the last thing `numpy` and `tolist` ask of a tensor
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_host_asks_for_one_transfer_a_step() -> None:
+    step, state = model_of(torch.stack([matrix_of(b) for b in range(3)]))
+    wishes = Wishes([2, 0, 1], [(4,), (), (5, 3)], 2)
+    for rule in (BeamRule(4, n_best=4), BeamRule(4, stop="proven", groups=2, diversity=1.0)):
+        counted = Counted(step)
+        with Values() as values:  # type: ignore[no-untyped-call]
+            beam_search(counted, state, limits=[6, 5, 4], rule=rule, wishes=wishes)
+        assert (values.decides, values.transfers) == (0, counted.steps)
+    counted = Counted(model_of(matrix_of(0)[None])[0])
+    with Values() as values:  # type: ignore[no-untyped-call]
+        greedy(counted, model_of(matrix_of(0)[None])[1], limits=[6])
+    assert (values.decides, values.transfers) == (counted.steps, 2)  # whether anybody goes on; all, at the end
 
 
 # ---- lengths

@@ -21,7 +21,7 @@ BELOW_THE_LAB = {
     "constraints", "score_tags", "align", "tasks", "recipe", "device", "disk", "integrity", "partners", "rerank",
     "model", "joint",
 }  # fmt: skip
-EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
+EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets", "compare"}
 
 # part → what it may import beside itself and the floor
 ARROWS: dict[str, set[str]] = {
@@ -82,6 +82,7 @@ ARROWS: dict[str, set[str]] = {
     "recipes": set(),
     "presets": set(),
     "model": BELOW_THE_LAB - {"recipe", "model", "joint"},  # one class with a method for every verb
+    "compare": BELOW_THE_LAB,  # runs and outputs side by side on one test set
     "joint": {"decode", "partners", "rerank", "model"},  # several runs as one model
     "api": EVERYTHING - {"api", "lab"},
     "cli": EVERYTHING,
