@@ -124,12 +124,15 @@ class Engine:
         encoded = self.model.encode(as_tokens(sources).to(self.device))
         return self.model.step, self.model.start(encoded, max_steps)
 
-    def _output(self, hypothesis: Hypothesis) -> Output:
+    def as_text(self, tokens: Sequence[int]) -> str:
+        """An output as one line."""
         # A line break is never part of a line: where a model writes one, the line contract wins. Many readers take a
         # carriage return for one, too.
-        text = self.text.target.decode(hypothesis.tokens).replace("\n", " ").replace("\r", " ")
+        return self.text.target.decode(tokens).replace("\n", " ").replace("\r", " ")
+
+    def _output(self, hypothesis: Hypothesis) -> Output:
         return Output(
-            text,
+            self.as_text(hypothesis.tokens),
             hypothesis.score,
             hypothesis.log_probability,
             hypothesis.tokens,

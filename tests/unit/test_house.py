@@ -18,7 +18,7 @@ FLOOR = {"types", "config", "errors", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
     "metrics", "evaluate", "inspect", "view", "translate", "fill", "classify", "generate", "likelihood", "tag",
-    "score_tags", "tasks", "recipe", "device", "disk", "integrity",
+    "score_tags", "search_report", "tasks", "recipe", "device", "disk", "integrity",
     "model",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
@@ -44,6 +44,7 @@ ARROWS: dict[str, set[str]] = {
     "fill": {"text", "data", "models", "checkpoint"},
     "classify": {"text", "data", "models", "checkpoint"},
     "evaluate": {"text", "data", "models", "checkpoint", "decode", "metrics", "translate"},
+    "search_report": {"decode", "metrics", "translate"},  # a model and data → what its searches miss
     "likelihood": {"data", "models", "loss"},  # a language model and a text → what every token costs
     "generate": {"text", "data", "models", "decode", "metrics", "likelihood"},
     "inspect": {"models", "decode", "translate", "classify"},
