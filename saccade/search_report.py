@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any, TypedDict, get_args
 
@@ -304,6 +304,8 @@ def modes(
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Exact]:
     """The exact search of each source, within the limits of `decode`; those of like length side by side."""
+    if engine.device.type == "cuda":  # half of what is free: the rest is for a round's own copies and logits
+        rule = replace(rule, memory=torch.cuda.mem_get_info(engine.device)[0] // 2)
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i].ids))
     known = [None] * len(sources) if found is None else found
     results: dict[int, Exact] = {}

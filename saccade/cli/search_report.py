@@ -9,7 +9,7 @@ from saccade.cli.options import BatchTokens, DecodeSettings, Device, MaxLength, 
 from saccade.cli.streams import count, read_lines, say, tell, to_json
 from saccade.cli.words import duration, metric_name
 from saccade.errors import UsageError
-from saccade.metrics.names import METRICS
+from saccade.metrics.names import LESS_IS_BETTER, METRICS
 
 if TYPE_CHECKING:
     from saccade.metrics.lines import References
@@ -237,7 +237,7 @@ def draw(report: "SearchReport", path: Path, *, title: str, data: str) -> None:
         curves,
         [each.beam for each in report.rules[0].beams],
         path,
-        metric=metric_name(first),
+        metric=metric_name(first) + (" (less is better)" if first in LESS_IS_BETTER else ""),
         title=title,
         detail=f"{count(report.lines, 'line')} of {data}, ranked by each length rule{hollow}",
     )

@@ -187,6 +187,7 @@ class _Sentence:
     root: int | None = None
     expansions: int = 0
     seconds: float = 0.0
+    improved: bool = False
     over: bool = False
     bound: float = -math.inf
 
@@ -209,6 +210,7 @@ class _Sentence:
         if total > -math.inf and (self.best is None or score > self.best.score):
             self.best = Hypothesis(tokens, score, total, scores, ended=True)
             self.threshold_L = self.lengths.thresholds(score)
+            self.improved = True
 
     def take(self) -> list[_Node]:
         """The top prefixes of the stack; at least one, as long as the search is not over.
@@ -233,17 +235,20 @@ class _Sentence:
         """After a round: what it has cost, and whether it was the last."""
         self.expansions += expansions
         self.seconds += seconds
-        open_ = [family for family in self.stack if family.beats(self.threshold_L)]
-        self.released = [family.slot for family in self.stack if not family.beats(self.threshold_L)]
-        self.stack = open_
         given_up = self.expansions >= self.rule.expansions or (
             self.rule.seconds is not None and self.seconds >= self.rule.seconds
         )
-        self.over = given_up or not open_
+        if self.improved or given_up:  # else only the top may have changed: the rest need not be looked at each round
+            self.released += [family.slot for family in self.stack if not family.beats(self.threshold_L)]
+            self.stack = [family for family in self.stack if family.beats(self.threshold_L)]
+            self.improved = False
+        while self.stack and not self.stack[-1].beats(self.threshold_L):
+            self.released.append(self.stack.pop().slot)
+        self.over = given_up or not self.stack
         if self.over:
-            bounds = [self.lengths.bound(float(each.total_K[each.next]), len(each.prefix) + 1) for each in open_]
+            bounds = [self.lengths.bound(float(each.total_K[each.next]), len(each.prefix) + 1) for each in self.stack]
             self.bound = max(bounds, default=-math.inf)
-            self.released += [family.slot for family in open_]
+            self.released += [family.slot for family in self.stack]
 
     def result(self) -> Exact:
         best = -math.inf if self.best is None else self.best.score

@@ -62,7 +62,8 @@ def draw_search(
     for axes, (name, values) in zip(panels.flat, told, strict=True):
         _panel(axes, name, curves, values, beams)
     panels.flat[1].axhline(1.0, color="#c9d1d9", linewidth=1, zorder=0)
-    panels.flat[2].set_ylim(-4, 104)
+    most = max([5.0, *(value for curve in curves for value in curve.errors or ())])
+    panels.flat[2].set_ylim(-0.04 * most, 1.06 * most)
     handles, names = panels.flat[0].get_legend_handles_labels()
     figure.legend(
         handles, names, loc="upper left", bbox_to_anchor=(0.078, 0.895), ncols=len(curves), frameon=False,
