@@ -123,10 +123,11 @@ class RuleReport:
         widest = f"{metric} is best at the widest beam, {last.beam}" if best is last else f"at best {told}"
         ratio = f"length ratio {first.length_ratio:.2f} → {last.length_ratio:.2f} from beam {first.beam} to {last.beam}"
         proved = self.exact.proved
-        missed = f"{last.errors} of {proved} proved modes missed at beam {last.beam}" if proved else "no mode proved"
-        empty = f", {self.exact.empty_modes} of them empty" if proved else ""
+        empty = self.exact.empty_modes
+        found = f"of {proved} proved modes {empty} are empty and {last.errors} missed at beam {last.beam}"
+        missed = found if proved else "no mode proved"
         unproved = "" if proved == lines else f" ({lines - proved} of {lines} lines ran out of budget)"
-        return f"{self.name}: {widest}; {ratio}; {missed}{empty}{unproved}."
+        return f"{self.name}: {widest}; {ratio}; {missed}{unproved}."
 
 
 @dataclass(frozen=True)

@@ -104,8 +104,8 @@ def test_counted_by_hand() -> None:
     assert [each.errors for each in mean.beams] == [0, 0]  # a b and a c are equal: neither is an error
     assert mean.beams[1].length_ratio == mean.beams[0].length_ratio
     assert {mode.text for mode in mean.modes} <= {"a b", "a c"}
-    assert "2 of them empty" in plain.verdict
-    assert "0 of 2 proved modes missed at beam 2, 0 of them empty" in mean.verdict
+    assert "of 2 proved modes 2 are empty and 0 missed at beam 2." in plain.verdict
+    assert "of 2 proved modes 0 are empty and 0 missed at beam 2." in mean.verdict
 
 
 def test_what_is_cut_off_is_an_error_and_said() -> None:
