@@ -1,4 +1,4 @@
-"""Load, train, verify, read recipes: what `import saccade` gives."""
+"""Load, train, compare, verify, read recipes, fetch data: what `import saccade` gives."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -8,6 +8,8 @@ from typing import Any
 
 from saccade import checkpoint, config
 from saccade.checkpoint import RunFolder
+from saccade.compare.run import compare as compare
+from saccade.data.fetch import fetch as fetch_files
 from saccade.device import pick_device
 from saccade.errors import UsageError
 from saccade.integrity import Verified, verify_run
@@ -29,6 +31,16 @@ def load(path: PathLike, device: str = "auto") -> Model:
 def verify(path: PathLike) -> Verified:
     """Which files of a run folder are as they were saved, which are damaged, and which are missing."""
     return verify_run(Path(path))
+
+
+def fetch(name: str, to: PathLike = "data", *, offline: bool = False) -> Path:
+    """Bring a data set of the catalogue into a folder of its own below `to`, and check it; the folder.
+
+    From the folder that SACCADE_DATA names where it has it, else from its public address, unless `offline`.
+    """
+    for _ in fetch_files(name, Path(to), offline=offline):
+        pass
+    return Path(to) / name
 
 
 def recipe(name_or_path: PathLike, *settings: str) -> Recipe:

@@ -14,13 +14,15 @@ from torch.utils import _pytree as pytree
 
 from saccade.data.plain_text import Ends, Stretch, beginning, measured, stretches
 from saccade.data.streams import ReadConfig, WindowsConfig
+from saccade.decode.rules import Wishes
 from saccade.decode.sampling import Drawn, SampleConfig, numbers, sample
+from saccade.decode.settings import DecodeConfig, search
 from saccade.errors import UsageError
 from saccade.likelihood import CacheConfig, DynamicConfig, Reader
 from saccade.metrics.perplexity import Perplexity, TextCounts
 from saccade.models.language_model import LanguageModel
 from saccade.text import TextStream, Tokenizer
-from saccade.types import END, State
+from saccade.types import END, Hypothesis, State
 
 ROWS = 64
 """Texts that are written side by side."""
@@ -58,6 +60,8 @@ class Written:
     """One a token, the one it stopped at included."""
     ended: bool
     """False where it stopped at the longest allowed length."""
+    score: float | None = None
+    """What a search ranked it by; None where it was drawn."""
 
     @property
     def log_probability(self) -> float:
@@ -152,6 +156,43 @@ class Engine:
                 [_Row(p, s, (first + p, s), list(given[p]), self._behind(prompts[p])) for p, s in some], config
             )
 
+    def search(
+        self, prompts: Sequence[str], config: DecodeConfig, max_tokens: int, rows: int = ROWS
+    ) -> list[Generation]:
+        """The `n_best` continuations of each prompt that a search ranks highest, best first; END alone ends them.
+
+        None has more than `max_tokens` tokens, END counted. Where the model reads windows, what is searched must fit
+        into one with the prompt: of a prompt that fills it the later half is kept, and what is left of the window is
+        the most tokens of a continuation.
+        """
+        read: list[list[int]] = []
+        groups: dict[int, list[int]] = {}  # by the most tokens: whoever may write on stands behind no window's end
+        for p, prompt in enumerate(prompts):
+            read.append(self._cropped(self.prompt_ids(prompt)))
+            groups.setdefault(self._left(max_tokens, read[p]), []).append(p)
+        done: dict[int, Generation] = {}
+        at_once = max(1, rows // config.beam)
+        for limit, group in groups.items():
+            for begin in range(0, len(group), at_once):
+                some = group[begin : begin + at_once]
+                for p, found in zip(some, self._search([read[p] for p in some], config, limit), strict=True):
+                    done[p] = Generation(prompts[p], tuple(self._found(prompts[p], each) for each in found))
+        return [done[p] for p in range(len(prompts))]
+
+    @torch.inference_mode()
+    def _search(self, rows: list[list[int]], config: DecodeConfig, limit: int) -> list[list[Hypothesis]]:
+        limits = [limit] * len(rows)
+        state = self._state([ids[:-1] for ids in rows], limit)
+        last_N = torch.tensor([ids[-1] for ids in rows], device=self.device)
+        wishes = Wishes(least=[config.least(0, limit)] * len(rows))
+        return search(self.model.step, state, limits=limits, config=config, last_N=last_N, wishes=wishes)
+
+    def _found(self, prompt: str, found: Hypothesis) -> Written:
+        stream = self._behind(prompt)
+        text = "".join([*(stream.add(token) for token in found.tokens), stream.finish()])
+        tokens = (*found.tokens, END) if found.ended else found.tokens
+        return Written(text, tokens, found.token_log_probabilities, found.ended, found.score)
+
     def _behind(self, prompt: str) -> TextStream:
         """What writes on behind a prompt: a word that comes without its space needs one, where there is none yet."""
         return TextStream(self.text, begun=bool(prompt) and not prompt[-1].isspace())
@@ -169,8 +210,8 @@ class Engine:
         stops = self._stops(config)
         while rows:
             for row in rows:
-                self._crop(row)
-            steps = min(self._room(row, config) for row in rows)
+                row.ids = self._cropped(row.ids)
+            steps = min(self._left(config.max_tokens - row.drawn, row.ids) for row in rows)
             keys = [row.key for row in rows]
             drawn = max(row.drawn for row in rows)
             every = numbers(config.seed, keys, drawn + steps)
@@ -214,14 +255,15 @@ class Engine:
 
     # ---- what the model has in mind while it writes
 
-    def _crop(self, row: _Row) -> None:
+    def _cropped(self, ids: list[int]) -> list[int]:
         """Where a window is full, its later half is kept: a Transformer has learnt of no places beyond."""
-        if isinstance(self.read, WindowsConfig) and len(row.ids) > self.read.length:
-            row.ids = row.ids[-max(1, self.read.length // 2) :]
+        if isinstance(self.read, WindowsConfig) and len(ids) > self.read.length:
+            return ids[-max(1, self.read.length // 2) :]
+        return ids
 
-    def _room(self, row: _Row, config: SampleConfig) -> int:
-        left = config.max_tokens - row.drawn
-        return min(left, self.read.length + 1 - len(row.ids)) if isinstance(self.read, WindowsConfig) else left
+    def _left(self, tokens: int, ids: list[int]) -> int:
+        """How many of so many tokens fit behind those that are there."""
+        return min(tokens, self.read.length + 1 - len(ids)) if isinstance(self.read, WindowsConfig) else tokens
 
     @torch.inference_mode()
     def _state(self, rows: list[list[int]], steps: int) -> State:

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Literal, TypedDict, Unpack, cast, overload
+from typing import Any, Unpack, cast, overload
 
 from saccade import checkpoint, config
+from saccade.align import AlignConfig, Aligner, Aligning, Alignment
 from saccade.checkpoint import Loaded
 from saccade.classify import Classified, engine_of
 from saccade.classify import Engine as ClassifyEngine
 from saccade.data.minimal_pairs import Group, MinimalPair, generated
+from saccade.decode.asked import Sampling, Translating, Writing, decoding, searching_or_drawing
 from saccade.decode.sampling import SampleConfig
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import SaccadeError, UsageError
@@ -35,31 +37,28 @@ from saccade.search_report import SearchOptions, SearchReport, search_report
 from saccade.tag import Cut, Tagging
 from saccade.tag import Engine as TagEngine
 from saccade.tasks.language_model import writer_of
-from saccade.translate import Engine, Translation
+from saccade.translate import Engine, Request, Translation
 from saccade.types import Trace
 
 
-class Sampling(TypedDict, total=False):
-    """What may be given of `SampleConfig`; None: as the model's recipe has it."""
+class Asked(Translating, total=False):
+    """How lines are translated."""
 
-    samples: int | None
-    seed: int | None
-    max_tokens: int | None
-    stop: Literal["end", "line", "length"] | None
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    typical: float | None
+    alignments: bool | AlignConfig
+    """Whether each translation has its `alignment`, and how that is read."""
 
 
 class Model:
     """A trained model from a run folder."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, engine: Engine | None = None, beside: "tuple[Model, ...]" = ()) -> None:
+        """`engine` and `beside`: where other models have a say, what they come to together, and who they are."""
         self.path = loaded.path
         self.config = loaded.config
         self.loaded = loaded
+        self.beside = beside
+        if engine is not None:
+            self.engine = engine
         match loaded.model:  # what a verb needs is read here, so that a folder that is not whole is refused at once
             case Translator():
                 _ = self.engine, self.decode
@@ -77,7 +76,8 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.loaded.model.parameters())
+        own = sum(parameter.numel() for parameter in self.loaded.model.parameters())
+        return own + sum(other.parameters for other in self.beside)
 
     def _not_for(self, verb: str, task: str) -> UsageError:
         return UsageError(f"{self.path}: is a run of the task {self.task}; to {verb}, there must be one of {task}.")
@@ -149,46 +149,58 @@ class Model:
         return tuple(names)
 
     def decoding(
-        self,
-        *,
-        beam: int | None = None,
-        n_best: int | None = None,
-        length_penalty: float | None = None,
-        max_length: int | None = None,
-        settings: Sequence[str] = (),
+        self, *, length_penalty: float | None = None, max_length: int | None = None, **given: Unpack[Translating]
     ) -> DecodeConfig:
-        """The model's own way to decode, with what is given here instead; `settings`: `name=value` of any other."""
-        given = {"beam": beam, "n_best": n_best, "alpha": length_penalty, "max_length": max_length}
-        tree = config.plain(self.decode)
-        for setting in settings:
-            tree = config.override(tree, setting, option="--decode")
-        tree |= {name: value for name, value in given.items() if value is not None}
-        if beam is not None and n_best is None:
-            tree["n_best"] = min(tree["n_best"], beam)
-        if length_penalty is not None and tree["length"] == "none":
-            tree["length"] = "average"  # an exponent of no normalisation would not be heard
-        return config.parse(DecodeConfig, tree, "decode")
+        """The model's own way to decode, with what is given here instead; `given`: see `Translating`.
 
-    @overload
-    def translate(self, lines: str, *, beam: int | None = ..., n_best: int | None = ...) -> Translation: ...
-
-    @overload
-    def translate(
-        self, lines: list[str] | tuple[str, ...], *, beam: int | None = ..., n_best: int | None = ...
-    ) -> list[Translation]: ...
-
-    def translate(
-        self, lines: str | list[str] | tuple[str, ...], *, beam: int | None = None, n_best: int | None = None
-    ) -> Translation | list[Translation]:
-        """A line → its translation; a list of lines → a list.
-
-        A model that reads dependency trees wants each line with its parse, here and everywhere: the text, a tab, and
-        for each word the place of its head, 0 for the root.
+        Whoever gives a beam wants a search, whoever gives something to draw by, or `mbr`, wants samples.
         """
-        decode = self.decoding(beam=beam, n_best=n_best)
-        if isinstance(lines, str):
-            return self.engine.translate([lines], decode)[0]
-        return self.engine.translate(lines, decode)
+        return decoding(self.decode, given, length_penalty=length_penalty, max_length=max_length)
+
+    @overload
+    def translate(  # type: ignore[overload-overlap]  # a string is a sequence of strings: here it is one line
+        self, lines: str | Request, **asked: Unpack[Asked]
+    ) -> Translation: ...
+
+    @overload
+    def translate(self, lines: Sequence[str | Request], **asked: Unpack[Asked]) -> list[Translation]: ...
+
+    def translate(
+        self, lines: str | Request | Sequence[str | Request], **asked: Unpack[Asked]
+    ) -> Translation | list[Translation]:
+        """A line → its translation; a list of lines → a list. A `Request` is a line with what its output must be.
+
+        `asked`, as beam=5, samples=10 or mbr="chrf": see `Asked`. A model that reads dependency trees wants each line
+        with its parse, here and everywhere: the text, a tab, and for each word the place of its head, 0 for the root.
+        """
+        if isinstance(lines, (str, Request)):
+            return self.translate([lines], **asked)[0]
+        links = asked.pop("alignments", False)
+        decode = self.decoding(**cast(Translating, asked))
+        if not links:
+            return self.engine.translate(lines, decode)
+        aligner = self.aligner(AlignConfig() if links is True else links)  # refuses before anything is translated
+        return aligner.attach(lines, self.engine.translate(lines, decode))
+
+    def aligner(self, settings: AlignConfig, reverse: "Model | None" = None) -> Aligner:
+        """What aligns, by the model's attention."""
+        return Aligner(self.engine, settings, reverse=reverse.engine if reverse else None, name=str(self.path))
+
+    def align(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        reverse: "Model | None" = None,
+        weights: bool = False,
+        **given: Unpack[Aligning],
+    ) -> list[Alignment]:
+        """Which word of each target comes from which of its source; `given`: see `AlignConfig`.
+
+        `reverse` translates from target to source. With `weights`, what the links were read from is there, too.
+        """
+        aligner = self.aligner(config.parse(AlignConfig, dict(given), "align"), reverse)
+        return aligner.align(sources, targets, weights=weights)
 
     # ---- tag
 
@@ -338,19 +350,23 @@ class Model:
         return config.parse(SampleConfig, chosen, "what is asked for")
 
     @overload
-    def generate(self, prompts: str = ..., **given: Unpack[Sampling]) -> Generation: ...
+    def generate(self, prompts: str = ..., **given: Unpack[Writing]) -> Generation: ...
 
     @overload
-    def generate(self, prompts: list[str] | tuple[str, ...], **given: Unpack[Sampling]) -> list[Generation]: ...
+    def generate(self, prompts: list[str] | tuple[str, ...], **given: Unpack[Writing]) -> list[Generation]: ...
 
     def generate(
-        self, prompts: str | list[str] | tuple[str, ...] = "", **given: Unpack[Sampling]
+        self, prompts: str | list[str] | tuple[str, ...] = "", **given: Unpack[Writing]
     ) -> Generation | list[Generation]:
-        """A prompt → what the model writes behind it; a list of prompts → a list. `given`: see `Sampling`."""
-        sampling = self.sampling(**given)
-        if isinstance(prompts, str):
-            return self.writer.generate([prompts], sampling)[0]
-        return self.writer.generate(prompts, sampling)
+        """A prompt → what the model writes behind it; a list of prompts → a list. `given`: see `Writing`."""
+        decode, asked = searching_or_drawing(given)
+        sampling = self.sampling(**asked)
+        some = [prompts] if isinstance(prompts, str) else prompts
+        if decode is None:
+            written = self.writer.generate(some, sampling)
+        else:
+            written = self.writer.search(some, decode, sampling.max_tokens)
+        return written[0] if isinstance(prompts, str) else written
 
     def stream(self, prompt: str = "", **given: Unpack[Sampling]) -> Iterator[Piece]:
         """The same of one prompt, piece by piece as it is written."""
@@ -388,6 +404,8 @@ class Model:
             if target is not None:
                 raise UsageError("target: a classifier's weights are the same for every label; leave it out.")
             return classification_trace(self.classifier, line)
+        if self.beside:
+            raise UsageError("explain shows the inside of one model, and here are several; explain each by itself.")
         text = self.engine.text
         (source,) = self.engine.read([line])
         source_ids = source.ids[:-1]

@@ -201,6 +201,8 @@ def search_report(
     what exact search may spend on one line under one rule: see `decode.exact.ExactRule`. It begins with the best that
     any of the beams has found.
     """
+    if engine.judge is not None:
+        raise UsageError("a model that ranks whole outputs anew leaves no search to report of; leave it out.")
     rules = [parse_rule(text) for text in lengths]
     _check(beams, rules, metrics, decode)
     data, empty = _read(engine, sources, references)

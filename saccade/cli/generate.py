@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import typer
 
-from saccade.cli.options import Device, Run
+from saccade.cli.options import DecodeSettings, Device, MinP, Run, Seed, Temperature, TopK, TopP, Typical
 from saccade.cli.streams import Input, argument_text, count, output, tell, to_json
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
     from saccade.api import Model
     from saccade.decode.sampling import SampleConfig
+    from saccade.decode.settings import DecodeConfig
     from saccade.generate import Generation
 
 Stop = Literal["end", "line", "length"]
@@ -33,9 +34,7 @@ def generate(
     samples: Annotated[
         int | None, typer.Option(help="Continuations of each prompt. Default: the recipe's.", show_default=False)
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="The same seed, the same text. Default: the recipe's.", show_default=False)
-    ] = None,
+    seed: Seed = None,
     max_tokens: Annotated[
         int | None, typer.Option(help="The most tokens of a continuation. Default: the recipe's.", show_default=False)
     ] = None,
@@ -46,17 +45,20 @@ def generate(
             show_default=False,
         ),
     ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="Below 1 likely tokens become likelier; 0 takes the likeliest.")
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    typical: Typical = None,
+    beam: Annotated[
+        int | None,
+        typer.Option(
+            help="Search for the most probable text instead of drawing: prefixes kept side by side, 1 is greedy.",
+            show_default=False,
+        ),
     ] = None,
-    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw from the fewest that have this probability.")] = None,
-    min_p: Annotated[
-        float | None, typer.Option(help="Draw from those at least this share as probable as the likeliest.")
-    ] = None,
-    typical: Annotated[
-        float | None, typer.Option(help="Draw from those nearest to the expected surprise, up to this probability.")
-    ] = None,
+    n_best: Annotated[int | None, typer.Option(help="Continuations of each prompt, at most --beam.")] = None,
+    settings: DecodeSettings = None,
     format_: Annotated[
         Literal["text", "jsonl"],
         typer.Option("--format", "-f", help="text: prompt and continuation; jsonl: with tokens and log-probabilities."),
@@ -66,34 +68,45 @@ def generate(
     """Go on with texts.
 
     A language model writes behind each prompt, drawing token after token; one text is shown as it is written. Several
-    texts are separated by an empty line.
+    texts are separated by an empty line. With --beam the most probable text is searched for, and told when it is found.
     """
     if prompt and source is not None:
         raise UsageError("PROMPT and --input are both given; go on with one of them.")
     from saccade.api import load
+    from saccade.decode.asked import searching_or_drawing
 
     model = load(run, device)
-    config = model.sampling(
-        samples=samples, seed=seed, max_tokens=max_tokens, stop=stop, temperature=temperature, top_k=top_k,
-        top_p=top_p, min_p=min_p, typical=typical,
-    )  # fmt: skip
+    decode, asked = searching_or_drawing({
+        "samples": samples, "seed": seed, "max_tokens": max_tokens, "stop": stop, "temperature": temperature,
+        "top_k": top_k, "top_p": top_p, "min_p": min_p, "typical": typical,
+        "beam": beam, "n_best": n_best, "settings": settings or (),
+    })  # fmt: skip
+    config = model.sampling(**asked)
     prompts = [argument_text(each) for each in prompt or ([""] if source is None else [])]
     if source is not None:
         lines = Input(source)
         prompts = list(lines.lines())
         lines.tell_repairs()
     with output(out) as file:
-        if format_ == "text" and len(prompts) * config.samples == 1:
+        if format_ == "text" and decode is None and len(prompts) * config.samples == 1:
             endless = _stream(file, model, prompts[0], config)
             prompts = []
         else:
             endless = 0
-        for number, written in enumerate(_all(model, prompts, config)):
+        for number, written in enumerate(_all(model, prompts, config, decode)):
             _write(file, model, written, format_, first=number == 0)
             endless += sum(not each.ended for each in written.samples)
             file.flush()
     if endless and config.stop != "length":
-        tell(f"{count(endless, 'text')} stopped at {config.max_tokens:,} tokens (--max-tokens allows more).")
+        tell(f"{count(endless, 'text')} stopped {_where(model, config, decode)}.")
+
+
+def _where(model: "Model", config: "SampleConfig", decode: "DecodeConfig | None") -> str:
+    most = f"at {config.max_tokens:,} tokens (--max-tokens allows more)"
+    window = getattr(model.writer.read, "length", None)
+    if decode is None or window is None:
+        return most
+    return f"{most} or where it fills, with its prompt, the {window:,} tokens that the model reads at a time"
 
 
 def _stream(file: TextIO, model: "Model", prompt: str, config: "SampleConfig") -> int:
@@ -112,10 +125,16 @@ def _stream(file: TextIO, model: "Model", prompt: str, config: "SampleConfig") -
     return int(drawn >= config.max_tokens and token != END)
 
 
-def _all(model: "Model", prompts: list[str], config: "SampleConfig", at_once: int = 64) -> Iterator["Generation"]:
+def _all(
+    model: "Model", prompts: list[str], config: "SampleConfig", decode: "DecodeConfig | None", at_once: int = 64
+) -> Iterator["Generation"]:
     """Prompt n draws the same whether those before it were asked for with it or earlier."""
     for begin in range(0, len(prompts), at_once):
-        yield from model.writer.generate(prompts[begin : begin + at_once], config, first=begin)
+        some = prompts[begin : begin + at_once]
+        if decode is None:
+            yield from model.writer.generate(some, config, first=begin)
+        else:
+            yield from model.writer.search(some, decode, config.max_tokens)
 
 
 def _write(file: TextIO, model: "Model", written: "Generation", format_: str, *, first: bool) -> None:
@@ -123,6 +142,7 @@ def _write(file: TextIO, model: "Model", written: "Generation", format_: str, *,
         rows = [
             {
                 "text": each.text,
+                **({} if each.score is None else {"score": each.score}),
                 "ended": each.ended,
                 "log_probability": each.log_probability,
                 "tokens": model.writer.text.pieces(each.tokens),

@@ -11,6 +11,7 @@ import typer
 
 from saccade.cli.streams import say, tell, to_json
 from saccade.cli.words import amount, duration, metric
+from saccade.compare.facts import parts_of
 from saccade.errors import UsageError
 
 RECIPE, METRICS, MODEL = "train.yaml", "metrics.jsonl", "model.safetensors"
@@ -114,7 +115,7 @@ def _summary(path: Path) -> Summary:
         name=path.name,
         path=str(path),
         task=recipe["task"],
-        model=_parts(model),
+        model=parts_of(model),
         update=max((note.get("update", 0) for note in notes), default=0),
         updates=train["updates"],
         finished=_finished(train, notes, stale=stale),
@@ -123,22 +124,6 @@ def _summary(path: Path) -> Summary:
         metric=train["metric"],
         age_seconds=max(0.0, time.time() - changed),
     )
-
-
-def _parts(model: dict[str, Any]) -> str:
-    """`gru → gru + general`: what reads, then what writes; once where both are the same.
-
-    `words gru + attention → sentences gru + attention` where sequences are read within sequences; `lstm + max` of a
-    classifier's pooling.
-    """
-    kinds = []
-    for level in (name for name in ("words", "sentences") if isinstance(model.get(name), dict)):
-        kinds.append(f"{level} {model[level]['encoder']['kind']} + {model[level]['pooling']}")
-    for side in (model[name] for name in ("encoder", "decoder") if isinstance(model.get(name), dict)):
-        attention = side.get("attention")
-        kinds.append(f"{side['kind']} + {attention['score']}" if attention else str(side["kind"]))
-    whole = " → ".join(dict.fromkeys(kinds))
-    return f"{whole} + {model['pooling']}" if "pooling" in model else whole
 
 
 def _finished(train: dict[str, Any], notes: list[dict[str, Any]], *, stale: int) -> bool:

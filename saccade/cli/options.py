@@ -1,9 +1,14 @@
 """Arguments and options that mean the same in every command."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from saccade.errors import UsageError
+
+if TYPE_CHECKING:
+    from saccade.decode.settings import DecodeConfig
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `saccade train` leaves it.")]
 Device = Annotated[str, typer.Option(help="auto (a GPU where there is one), cpu, cuda or cuda:N.")]
@@ -47,3 +52,33 @@ Dynamic = Annotated[
         show_default=False,
     ),
 ]
+# ---- to draw by
+Temperature = Annotated[
+    float | None, typer.Option(help="Below 1 likely tokens become likelier; 0 takes the likeliest.")
+]
+TopK = Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens.")]
+TopP = Annotated[float | None, typer.Option(help="Draw from the fewest that have this probability.")]
+MinP = Annotated[float | None, typer.Option(help="Draw from those at least this share as probable as the likeliest.")]
+Typical = Annotated[
+    float | None, typer.Option(help="Draw from those nearest to the expected surprise, up to this probability.")
+]
+Seed = Annotated[
+    int | None, typer.Option(help="The same seed, the same text. Default: the recipe's.", show_default=False)
+]
+Samples = Annotated[
+    int | None,
+    typer.Option(help="Draw so many outputs of each line, instead of searching. With --mbr: 100.", show_default=False),
+]
+Mbr = Annotated[
+    Literal["chrf", "bleu"] | None,
+    typer.Option(
+        help="Choose the sample that is most like all others: minimum Bayes risk by sentence chrF or BLEU.",
+        show_default=False,
+    ),
+]
+
+
+def check_one_output(samples: int | None, decode: "DecodeConfig", rule: str) -> None:
+    """Refuse many samples where none of them is chosen; what a recipe draws more is left out without a word."""
+    if samples is not None and decode.drawn > 1:
+        raise UsageError(f"--samples: is {samples}, but {rule}, or let --mbr choose among them.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
+from saccade.cli.joint import MixName, Others, Weights, With
 from saccade.cli.options import BatchTokens, Cache, Device, Dynamic, Run
 from saccade.cli.scores import check_pairs, refuse, section, task_of
 from saccade.cli.streams import Input, count, read_lines, say, tell, to_json
@@ -57,6 +58,9 @@ def score(
             show_default=False,
         ),
     ] = None,
+    with_: With = None,
+    weights: Weights = None,
+    mix: MixName = None,
     batch_tokens: BatchTokens = 4096,
     device: Device = "auto",
 ) -> None:
@@ -65,18 +69,22 @@ def score(
     One natural logarithm a line, the end mark included; the perplexity of all together on stderr. With --document the
     perplexity by token, word, byte and character; with --contrast how often the better of two is the more probable.
     """
-    task = task_of(run)
+    task, others = task_of(run), Others(tuple(with_ or ()), weights, mix)
+    others.check()
+    if task != "translate":
+        refuse(run, others.asked)
     if contrast is not None:
         if source is not None or document:
             raise UsageError("--contrast has its own pairs; leave out SOURCE, TARGET and --document.")
         if cache is not None or dynamic is not None:
             raise UsageError("--cache and --dynamic go on learning from one text: they go with --document.")
-        _contrast(run, contrast, pairs, seed, _format(format_, "--contrast", "text", "json", "tsv"), task, device)
+        shape = _format(format_, "--contrast", "text", "json", "tsv")
+        _contrast(run, contrast, pairs, seed, shape, task, device, others)
     elif task == "translate":
         asked = {"--document": document or None, "--cache": cache, "--dynamic": dynamic}
         refuse(run, {name: value for name, value in asked.items() if value is not None})
         shape = _format(format_, "a translator's outputs", "text", "jsonl")
-        _translations(run, source, target, shape, batch_tokens, device)
+        _translations(run, source, target, shape, batch_tokens, device, others)
     elif target is not None:
         raise UsageError(f"TARGET: {run} is a run of the task {task}, whose texts have no other side.")
     elif document:
@@ -144,7 +152,13 @@ def _document(run: Path, source: Path | None, learning: dict[str, str | None], f
 
 
 def _translations(
-    run: Path, source: Path | None, target: Path | None, format_: str, batch_tokens: int, device: str
+    run: Path,
+    source: Path | None,
+    target: Path | None,
+    format_: str,
+    batch_tokens: int,
+    device: str,
+    others: Others,
 ) -> None:
     if source is None or target is None:
         raise UsageError("SOURCE and TARGET: a translator's outputs are scored given their sources; name both files.")
@@ -153,7 +167,7 @@ def _translations(
     from saccade.api import load
     from saccade.evaluate import score as scored
 
-    model = load(run, device)
+    model = others.joined(load(run, device), device)
     total, tokens = 0.0, 0
     for each in scored(model.engine, sources, targets, batch_tokens):
         total += each.log_probability
@@ -170,7 +184,9 @@ def _translations(
 # ---- pairs
 
 
-def _contrast(run: Path, name: str, count_: int, seed: int, format_: str, task: str, device: str) -> None:
+def _contrast(
+    run: Path, name: str, count_: int, seed: int, format_: str, task: str, device: str, others: Others
+) -> None:
     from saccade.api import load
     from saccade.data.minimal_pairs import Group, MinimalPair, generated, read_pairs
 
@@ -189,8 +205,8 @@ def _contrast(run: Path, name: str, count_: int, seed: int, format_: str, task: 
         chosen = list(read_pairs(lines, name, with_source=task == "translate"))
         if not chosen:
             raise UsageError(f"--contrast {name}: holds no pairs.")
-    model: Model = load(run, device)
-    say(_shown(model.contrast(chosen), format_, {"run": str(run), "pairs": name}))
+    model: Model = others.joined(load(run, device), device)
+    say(_shown(model.contrast(chosen), format_, {"run": str(run), **others.to_dict(), "pairs": name}))
 
 
 def _shown(found: "dict[str, Score]", format_: str, about: dict[str, Any]) -> str:

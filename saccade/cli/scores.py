@@ -7,7 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from saccade.cli.options import BatchTokens, Beam, Cache, DecodeSettings, Device, Dynamic, LengthPenalty, MaxLength, Run
+from saccade.cli.joint import Channel, ChannelWeight, LanguageModel, LmMode, LmWeight, MixName, Others, Weights, With
+from saccade.cli.options import (
+    BatchTokens,
+    Beam,
+    Cache,
+    DecodeSettings,
+    Device,
+    Dynamic,
+    LengthPenalty,
+    MaxLength,
+    Mbr,
+    Run,
+    Samples,
+    Seed,
+    check_one_output,
+)
 from saccade.cli.streams import count, read_lines, say, tell, to_json, write_lines
 from saccade.errors import GateFailed, UsageError
 from saccade.metrics.names import LESS_IS_BETTER, METRICS
@@ -62,6 +77,9 @@ def evaluate(
     length_penalty: LengthPenalty = None,
     max_length: MaxLength = None,
     settings: DecodeSettings = None,
+    mbr: Mbr = None,
+    samples: Samples = None,
+    seed: Seed = None,
     batch_tokens: BatchTokens = 4096,
     format_: Annotated[
         Literal["text", "json", "tsv", "markdown"], typer.Option("--format", "-f", help="How the scores are written.")
@@ -75,6 +93,14 @@ def evaluate(
         typer.Option(metavar="METRIC=VALUE", help="The same if it is more: for errors and perplexity."),
     ] = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs to this file, too.")] = None,
+    with_: With = None,
+    weights: Weights = None,
+    mix: MixName = None,
+    lm: LanguageModel = None,
+    lm_weight: LmWeight = None,
+    lm_mode: LmMode = None,
+    channel: Channel = None,
+    channel_weight: ChannelWeight = None,
     cache: Cache = None,
     dynamic: Dynamic = None,
     device: Device = "auto",
@@ -86,6 +112,8 @@ def evaluate(
     """
     if (source is not None) and split is not None:
         raise UsageError("--split chooses among the recipe's own data; leave it out where files are given.")
+    others = Others(tuple(with_ or ()), weights, mix, lm, lm_weight, lm_mode, channel, channel_weight)
+    others.check()
     learning = {name: value for name, value in (("--cache", cache), ("--dynamic", dynamic)) if value is not None}
     if task_of(run) != "language-model":
         refuse(run, learning)
@@ -96,7 +124,11 @@ def evaluate(
             "--length-penalty": length_penalty,
             "--max-length": max_length,
             "--decode": settings,
+            "--mbr": mbr,
+            "--samples": samples,
+            "--seed": seed,
             "--output": out,
+            **others.asked,
         }
         refuse(run, {name: value for name, value in {**asked, "--refs": more}.items() if value is not None})
         told, about = _scores_of_files(run, given, split or "test", base, device, learning)
@@ -112,6 +144,7 @@ def evaluate(
         raise UsageError("--refs adds to REFERENCE; give SOURCE and REFERENCE, too.")
     from saccade.api import load
     from saccade.checkpoint import recorded_base
+    from saccade.compare.testset import own_lines
 
     if source is not None and reference is not None:
         files = [reference, *(more or ())]
@@ -120,18 +153,21 @@ def evaluate(
         scored = " ".join(map(str, [source, *files]))
     else:
         scored = split or "test"
-        sources, references = _own_data(run, scored, base or recorded_base(run))
-    model = load(run, device)
+        own = own_lines(run, scored, base or recorded_base(run))
+        sources, references = own.inputs, own.references
+    model = others.joined(load(run, device), device)
     names = list(model.metrics) if asked_names is None else asked_names
     _check_names(asked_gates, names)
     decode = model.decoding(
-        beam=beam, n_best=1, length_penalty=length_penalty, max_length=max_length, settings=settings or ()
-    )
+        beam=beam, n_best=1, length_penalty=length_penalty, max_length=max_length, settings=settings or (),
+        mbr=mbr, samples=samples, seed=seed,
+    )  # fmt: skip
+    check_one_output(samples, decode, "one output of each line is scored. Draw one")
     found = model.evaluate(sources, references, metrics=names, decode=decode, batch_tokens=batch_tokens)
     if out is not None:
         write_lines(out, (each.text for each in found.translations))
     scores: dict[str, Score] = dict(zip(names, found.scores, strict=True))
-    say(_shown(scores, format_, {"run": str(run), "data": scored, "decode": decode.model_dump()}))
+    say(_shown(scores, format_, {"run": str(run), **others.to_dict(), "data": scored, "decode": decode.model_dump()}))
     cut = sum(each.cut for each in found.translations)
     if cut:
         tell(f"{count(cut, 'line')} longer than {model.engine.max_source:,} tokens: the rest of each was not read.")
@@ -278,46 +314,6 @@ def check_pairs(one: Path, ones: Lines, other: Path, others: Lines) -> None:
         raise UsageError(f"{one} has {count(len(ones), 'line')} and {other} {len(others):,}; they must pair up.")
     if not ones:
         raise UsageError(f"{one}: is empty; there is nothing to score.")
-
-
-def _own_data(run: Path, split: SplitName, base: Path) -> tuple[Lines, References]:
-    """The split as the recipe in the run folder has it; empty lines count, since the model is asked for them, too."""
-    from saccade.checkpoint import RECIPE, RunFolder
-    from saccade.data.files import Counts
-    from saccade.data.parses import line_of
-    from saccade.data.splits import files_of, grouped, groups, has_split, split_pairs
-    from saccade.recipe import load_recipe
-    from saccade.tasks.translate import TranslateRecipe
-
-    RunFolder.open(run)
-    recipe = load_recipe(str(run / RECIPE))[0]
-    assert isinstance(recipe, TranslateRecipe)
-    data = recipe.data
-    if not has_split(data, split):
-        raise UsageError(
-            f"{run}: its recipe names no {split} data. Give SOURCE and REFERENCE, or --split valid for the "
-            "validation data."
-        )
-    _check_there(files_of(data, split), base)
-    found = list(split_pairs(data, split, base=base, counts=Counts(), keep_empty=True))
-    parsed = recipe.model.encoder.reads_parse
-    sources = [line_of(pair.source, pair.heads if parsed else None) for pair in found]
-    if groups(data):
-        return grouped(sources, [pair.target for pair in found])
-    return sources, [(pair.target,) for pair in found]
-
-
-def _check_there(names: Sequence[str], base: Path) -> None:
-    from saccade.data.files import locate
-
-    for name in names:
-        if not locate(name, base).path.exists():
-            raise UsageError(
-                f"{name}: is not in {base}. The recipe names it relative to the folder it was trained from: go there, "
-                "give that folder by --base, or give SOURCE and REFERENCE."
-                if not Path(name).is_absolute()
-                else f"{name}: is not there any more. Give SOURCE and REFERENCE."
-            )
 
 
 def _shown(scores: "Mapping[Any, Score]", format_: str, about: dict[str, Any]) -> str:

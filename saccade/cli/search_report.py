@@ -40,7 +40,7 @@ def search_report(
     lengths: Annotated[
         str,
         typer.Option(
-            help="Length rules, comma-separated: none, average, gnmt, each with an exponent where it is not 1, as "
+            help="Length rules, comma-separated: none, average, power, gnmt, with an exponent where it is not 1, as "
             "gnmt=0.6."
         ),
     ] = "none,average,gnmt",
@@ -123,14 +123,15 @@ def _data(
     run: Path, source: Path | None, reference: Path | None, split: SplitName | None, base: Path | None
 ) -> "tuple[list[str], References, str]":
     from saccade.checkpoint import recorded_base
-    from saccade.cli.scores import _own_data
+    from saccade.compare.testset import own_lines
 
     if source is not None and split is not None:
         raise UsageError("--split chooses among the recipe's own data; leave it out where files are given.")
     if (source is None) != (reference is None):
         raise UsageError("SOURCE and REFERENCE belong together: give both files, or none for the recipe's data.")
     if source is None or reference is None:
-        return *_own_data(run, split or "test", base or recorded_base(run)), split or "test"
+        own = own_lines(run, split or "test", base or recorded_base(run))
+        return own.inputs, own.references, split or "test"
     sources, references = read_lines(source), read_lines(reference)
     if len(sources) != len(references):
         raise UsageError(

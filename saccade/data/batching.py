@@ -18,6 +18,7 @@ from saccade.data.columns import Ids, Ragged
 from saccade.data.parses import WordsOf, on_tokens
 from saccade.data.store import Store
 from saccade.errors import UsageError
+from saccade.keyed import philox
 from saccade.types import END, Batch, Layout, Parse, Tokens
 
 POOL_BATCHES = 512
@@ -92,7 +93,7 @@ class Plan:
 
     def epoch(self, number: int) -> EpochPlan:
         """Shuffle the rows, sort them by length within pools, cut the pools into batches, shuffle the batches."""
-        random = _philox(self.seed, number)
+        random = philox(self.seed, number)
         rows = _shuffled(len(self._widths), random)
         starts: list[int] = []
         for begin in range(0, len(rows), self._pool):
@@ -114,13 +115,6 @@ class Plan:
             most = min(len(widths), begin + (self.batch_sentences or len(widths)))
             ends = range(begin + 2, most + 1)  # one row is always taken; a batch's cost can only grow with its end
             begin += 1 + bisect_right(ends, self.batch_tokens, key=lambda end: (end - begin) * widths[end - 1])
-
-
-def _philox(seed: int, epoch: int, row: int | None = None) -> np.random.Philox:
-    """A counter-based generator (Salmon et al., 2011), keyed by its purpose: an epoch's order, or one row's choices."""
-    counter = [0, 0, 0, 0] if row is None else [0, 0, row, 1]
-    key = np.array([seed, epoch], dtype=np.uint64)
-    return np.random.Philox(key=key, counter=np.array(counter, dtype=np.uint64))
 
 
 def _shuffled(n: int, random: np.random.Philox) -> Rows:
@@ -203,7 +197,7 @@ def collate_encoded(store: Store, job: Job, encode: Encode, seed: int, words_of:
 
     sources, targets, parses = [], [], []
     for row in job.rows.tolist():
-        random = np.random.Generator(_philox(seed, job.epoch, row))
+        random = np.random.Generator(philox(seed, job.epoch, row=row, purpose=1))
         text = store.text(row)
         source, target = encode(*text, random)
         sources.append(ended(source))

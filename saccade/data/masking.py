@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from saccade.config import Section
-from saccade.data.keyed import Bits, keyed_bits, shares
 from saccade.errors import UsageError
+from saccade.keyed import Bits, keyed_bits, shares
 from saccade.types import PAD, SPECIALS, START
 
 MASK = START

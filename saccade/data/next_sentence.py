@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saccade.data.columns import Ragged
-from saccade.data.keyed import keyed_bits
 from saccade.errors import UsageError
+from saccade.keyed import keyed_bits
 from saccade.types import END
 
 FOLLOWS, RANDOM = 1, 2

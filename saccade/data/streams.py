@@ -17,6 +17,7 @@ from pydantic import Field
 from saccade.config import Section
 from saccade.data.batching import BEGINNING, Cursor, EpochPlan, jobs, prefetch
 from saccade.errors import UsageError
+from saccade.keyed import philox, shares
 from saccade.types import END, PAD, Batch, Tokens
 
 Text = NDArray[np.integer[Any]]  # one row of token ids; it may lie on the disk
@@ -209,7 +210,7 @@ def shifted(text: Text, begin: int, end: int) -> tuple[Text, Text]:
 
 def varied_lengths(steps: int, seed: int, epoch: int, count: int) -> Edges:
     """max(5, N(base, 5)) with base = steps, or half of it once in 20; of chunk i by (seed, epoch, i) alone."""
-    u = (_bits(3 * count, seed, epoch, LENGTHS).reshape(count, 3) >> np.uint64(11)) * 2.0**-53  # [0, 1)
+    u = shares(_bits(3 * count, seed, epoch, LENGTHS)).reshape(count, 3)
     base = np.where(u[:, 0] < SHORT_SHARE, max(1, steps // 2), steps)
     normal = np.sqrt(-2 * np.log1p(-u[:, 1])) * np.cos(2 * math.pi * u[:, 2])  # Box & Muller (1958)
     lengths: Edges = np.maximum(min(SHORTEST, steps), (base + SPREAD * normal).astype(np.int64))
@@ -217,8 +218,5 @@ def varied_lengths(steps: int, seed: int, epoch: int, count: int) -> Edges:
 
 
 def _bits(count: int, seed: int, epoch: int, purpose: int) -> NDArray[np.uint64]:
-    """Raw bits of a counter-based generator: numpy may change how it draws numbers from them, but not these."""
-    key = np.array([seed, epoch], dtype=np.uint64)
-    counter = np.array([0, 0, 0, purpose], dtype=np.uint64)
-    bits: NDArray[np.uint64] = np.random.Philox(key=key, counter=counter).random_raw(count)
+    bits: NDArray[np.uint64] = philox(seed, epoch, purpose=purpose).random_raw(count)
     return bits

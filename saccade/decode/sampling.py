@@ -16,13 +16,16 @@ from pydantic import Field
 from torch import Tensor
 
 from saccade.config import Section
-from saccade.decode.scores import allowed_log_probabilities
-from saccade.types import State, Step
+from saccade.decode.rules import Rules, Wishes
+from saccade.keyed import philox, shares
+from saccade.types import END, START, Hypothesis, State, Step
 
 KEYS = 1 << 32
+ROWS = 1024
+"""Hypotheses of a line that are drawn side by side: each needs a row of logits as wide as the vocabulary."""
 
 
-class SampleConfig(Section):
+class DrawConfig(Section):
     temperature: float = Field(1.0, ge=0.0, allow_inf_nan=False)
     """Logits are divided by it: below 1 likely tokens become likelier; 0 takes the likeliest, always."""
     top_k: int | None = Field(None, ge=1)
@@ -33,14 +36,26 @@ class SampleConfig(Section):
     """Only tokens at least this share as probable as the likeliest may be drawn (Nguyen et al. 2024)."""
     typical: float | None = Field(None, gt=0.0, le=1.0)
     """Only the tokens whose surprise is nearest to what is expected, up to this probability (Meister et al. 2023)."""
-    samples: int = Field(1, ge=1)
-    """How many continuations of each prompt."""
+    samples: int = Field(1, ge=1, lt=KEYS)
+    """How many are drawn for each prompt or line."""
     seed: int = Field(1, ge=0, lt=1 << 63)
     """The same seed draws the same again, whatever is drawn beside it."""
+
+
+class SampleConfig(DrawConfig):
     max_tokens: int = Field(200, ge=1)
     """No continuation is longer than this many tokens."""
     stop: Literal["end", "line", "length"] = "end"
     """Where it ends before: at the end mark, at a line's end, too, or nowhere."""
+
+
+class RiskConfig(Section):
+    """Minimum Bayes risk (Kumar and Byrne 2004; Eikema and Aziz 2020): argmax_c 1/N Σ_s u(c, sample s)."""
+
+    utility: Literal["chrf", "bleu"] = "chrf"
+    """How good a candidate is by a sample: sacrebleu's sentence chrF or sentence BLEU of the two texts."""
+    candidates: Literal["samples", "beam", "both"] = "samples"
+    """What is chosen among: the samples themselves, what a beam search finds, or both."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +77,62 @@ def numbers(seed: int, keys: Sequence[tuple[int, int]], steps: int) -> Tensor:
 
 
 def _row(seed: int, prompt: int, sample: int, steps: int) -> NDArray[np.float64]:
-    key = np.array([seed, prompt * KEYS + sample], dtype=np.uint64)
-    bits: NDArray[np.uint64] = np.random.Philox(key=key).random_raw(steps)
-    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return shares(philox(seed, prompt * KEYS + sample).random_raw(steps))
+
+
+def draw_outputs(
+    step: Step,
+    state: State,
+    *,
+    lines: Sequence[int],
+    limits: Sequence[int],
+    config: DrawConfig,
+    last_N: Tensor | None = None,
+    wishes: Wishes | None = None,
+) -> list[list[Hypothesis]]:
+    """`config.samples` hypotheses of each sentence in the order they were drawn; scored by their log-probability.
+
+    Sentence n gets at most `limits[n]` tokens and draws by its number, `lines[n]`, from what the wishes leave. `state`
+    has one hypothesis a sentence, and is not written into; `last_N` is the token before the first, START if not given.
+    """
+    found: list[list[Hypothesis]] = [[] for _ in limits]
+    if last_N is None:
+        last_N = torch.full((len(limits),), START, device=state.device)
+    at_once = max(1, ROWS // max(1, len(limits)))
+    for begin in range(0, config.samples, at_once):
+        some = range(begin, min(begin + at_once, config.samples))
+        if not limits or max(limits) == 0:
+            return [[Hypothesis((), 0.0, 0.0, (), ended=False)] * config.samples for _ in limits]
+        events = sample(
+            step,
+            state.widen(len(some)),
+            last_N=last_N.to(state.device).repeat_interleave(len(some)),
+            numbers_NT=numbers(config.seed, [(line, s) for line in lines for s in some], max(limits)),
+            config=config,
+            stops=frozenset((END,)),
+            beam=len(some),
+            rules=Rules.of(wishes or Wishes(), limits, beam=len(some), device=state.device),
+        )
+        for n, each in enumerate(_collected(events, len(limits) * len(some))):
+            found[n // len(some)].append(each)
+    return found
+
+
+def _collected(events: Iterator[Drawn], rows: int) -> Iterator[Hypothesis]:
+    tokens: list[list[int]] = [[] for _ in range(rows)]
+    log_ps: list[list[float]] = [[] for _ in range(rows)]
+    for event in events:
+        for row, token, log_p in zip(event.rows, event.tokens, event.log_probabilities, strict=True):
+            tokens[row].append(token)
+            log_ps[row].append(log_p)
+    for own, scores in zip(tokens, log_ps, strict=True):
+        yield _hypothesis(own, scores)
+
+
+def _hypothesis(tokens: list[int], scores: list[float]) -> Hypothesis:
+    ended = tokens[-1:] == [END]
+    total = math.fsum(scores)
+    return Hypothesis(tuple(tokens[:-1] if ended else tokens), total, total, tuple(scores), ended)
 
 
 @torch.inference_mode()
@@ -74,34 +142,58 @@ def sample(
     *,
     last_N: Tensor,
     numbers_NT: Tensor,
-    config: SampleConfig,
+    config: DrawConfig,
     stops: frozenset[int] = frozenset(),
+    beam: int = 1,
+    rules: Rules | None = None,
 ) -> Iterator[Drawn]:
     """Draw as many tokens a row as there are numbers for it, or up to the first that is one of `stops`.
 
-    `state` is that before `last_N`, with one hypothesis a sentence; to draw several, repeat the sentences.
+    `state` is that before `last_N`, with `beam` hypotheses a sentence, side by side. `rules` say what else may not be
+    drawn, and how many tokens at most.
     """
-    device = last_N.device
+    device, steps = last_N.device, numbers_NT.shape[1]
     numbers_NT = numbers_NT.to(device)
     ends_V: Tensor | None = None
     row_N = torch.arange(len(last_N), device=device)
-    alive_N = torch.ones_like(row_N, dtype=torch.bool)
-    for t in range(numbers_NT.shape[1]):
+    rules = rules or Rules.of(Wishes(), [steps] * (len(last_N) // beam), beam=beam, device=device)
+    alive_N = (rules.limit_B > 0).repeat_interleave(beam)
+    for t in range(steps):
         logits_NV, state = step(last_N, state)
         if ends_V is None:
             ends_V = _marked(stops, logits_NV.shape[-1], device)
-        log_p_NV = allowed_log_probabilities(logits_NV)
+        log_p_NV = rules.log_probabilities(logits_NV)
         last_N = draw(filtered(log_p_NV, config), numbers_NT[row_N, t])
         own_N = log_p_NV.gather(-1, last_N[:, None]).squeeze(-1)
         yield Drawn(*(tuple(each[alive_N].tolist()) for each in (row_N, last_N, own_N)))
-        alive_N = alive_N & ~ends_V[last_N]
-        living = int(alive_N.sum())
-        if not living:
+        rules = rules.advance(torch.arange(len(last_N), device=device), last_N)
+        alive_N = alive_N & ~ends_V[last_N] & (t + 1 < rules.limit_B).repeat_interleave(beam)
+        if not alive_N.any():
             return
-        if 2 * living <= len(alive_N):  # not at once: to let rows go, all that is kept of the others is copied
-            stay_N = alive_N.nonzero().squeeze(-1)
-            state = state.select_sentences(stay_N, beam=1)
+        kept = _living(alive_N, beam)
+        if kept is not None:
+            rows_N, stay_B, left = kept
+            stay_N = rows_N.view(-1, left)[stay_B].flatten()
+            state = state.select_hypotheses(rows_N).select_sentences(stay_B, left)
+            rules, beam = rules.keep(stay_B, stay_N), left
             row_N, last_N, alive_N = row_N[stay_N], last_N[stay_N], alive_N[stay_N]
+
+
+def _living(alive_N: Tensor, beam: int) -> tuple[Tensor, Tensor, int] | None:
+    """Of each sentence the rows to keep, the sentences that stay, and how many rows a sentence that makes.
+
+    None where more than half of all rows would stay: to let some go, all that is kept of the others is copied. Every
+    sentence keeps as many: a few rows that are over may stay beside the living.
+    """
+    alive_Bk = alive_N.view(-1, beam)
+    count_B = alive_Bk.sum(1)
+    stay_B = count_B.nonzero().squeeze(-1)
+    left = int(count_B.max())
+    if 2 * len(stay_B) * left > len(alive_N):
+        return None
+    first_Bk = alive_Bk.int().argsort(dim=1, descending=True, stable=True)[:, :left]
+    begin_B1 = torch.arange(len(count_B), device=alive_N.device)[:, None] * beam
+    return (begin_B1 + first_Bk).flatten(), stay_B, left
 
 
 def _marked(tokens: frozenset[int], vocabulary: int, device: torch.device) -> Tensor:
@@ -110,7 +202,7 @@ def _marked(tokens: frozenset[int], vocabulary: int, device: torch.device) -> Te
     return marked_V
 
 
-def filtered(log_p_NV: Tensor, config: SampleConfig) -> Tensor:
+def filtered(log_p_NV: Tensor, config: DrawConfig) -> Tensor:
     """The distribution that is drawn from, as log-probabilities in float64; -inf where a token may not be drawn.
 
     First the temperature, then each filter in turn on what the one before has left, renormalised: top-k, top-p, min-p,

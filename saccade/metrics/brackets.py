@@ -60,10 +60,15 @@ def read_tree(line: str) -> ReadTree:
 
 def bracket_f1(hypotheses: Sequence[str], references: References, *, confidence: bool = True) -> Score:
     """Corpus F1 of labelled brackets, 0 to 100; of several references the one that fits best counts."""
+    counts, signature = bracket_counts(hypotheses, references)
+    return score_of_sums("bracket F1", counts, f1, signature, confidence=confidence)
+
+
+def bracket_counts(hypotheses: Sequence[str], references: References) -> tuple[list[tuple[int, int, int]], str]:
+    """Of each line the brackets in both, in the reference that fits best, in the output; and the signature."""
     pairs = paired("bracket_f1", hypotheses, references)
     counts = [_best(read_tree(output), [read_tree(each) for each in right]) for output, right in pairs]
-    signature = f"{how_many(pairs)}|labels:yes|punctuation:no|PRT:ADVP"
-    return score_of_sums("bracket F1", counts, f1, signature, confidence=confidence)
+    return counts, f"{how_many(pairs)}|labels:yes|punctuation:no|PRT:ADVP"
 
 
 def _best(written: ReadTree, right: Sequence[ReadTree]) -> tuple[int, int, int]:

@@ -9,6 +9,9 @@ from saccade.errors import UsageError
 from saccade.metrics.lines import References, how_many, paired, ratio, score_of_shares, score_of_sums
 from saccade.metrics.score import Score
 
+WORDS, CHARACTERS, PHONEMES = "unit:word", "unit:character", "unit:phoneme"
+"""What is inserted, deleted and substituted."""
+
 
 def distance(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
     """The fewest insertions, deletions and substitutions that turn one into the other (Levenshtein 1966).
@@ -36,17 +39,17 @@ def distance(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
 
 def wer(hypotheses: Sequence[str], references: References, *, confidence: bool = True) -> Score:
     """Word error rate: edits per 100 reference words, from 0 up, less is better. Words are cut at white space."""
-    return _rate("WER", "unit:word", hypotheses, references, confidence)
+    return _rate("WER", WORDS, hypotheses, references, confidence)
 
 
 def cer(hypotheses: Sequence[str], references: References, *, confidence: bool = True) -> Score:
     """Character error rate: edits per 100 reference characters, inner white space included; less is better."""
-    return _rate("CER", "unit:character", hypotheses, references, confidence)
+    return _rate("CER", CHARACTERS, hypotheses, references, confidence)
 
 
 def per(hypotheses: Sequence[str], references: References, *, confidence: bool = True) -> Score:
     """Phoneme error rate: edits per 100 reference phonemes, which white space separates; less is better."""
-    return _rate("PER", "unit:phoneme", hypotheses, references, confidence)
+    return _rate("PER", PHONEMES, hypotheses, references, confidence)
 
 
 def g2p_wer(hypotheses: Sequence[str], references: References) -> Score:
@@ -59,16 +62,24 @@ def g2p_wer(hypotheses: Sequence[str], references: References) -> Score:
     return score_of_shares("WER of words", wrong, len(pairs), f"{how_many(pairs)}|case:mixed|unit:line")
 
 
-def _rate(name: str, unit: str, hypotheses: Sequence[str], references: References, confidence: bool) -> Score:
+def edit_counts(
+    name: str, unit: str, hypotheses: Sequence[str], references: References
+) -> tuple[list[tuple[int, int]], str]:
+    """Of each line the edits to the closest reference, and its length; and the signature of what was counted."""
     pairs = paired(name, hypotheses, references)
 
     def cut(line: str) -> Sequence[str]:
-        return line.strip() if unit == "unit:character" else line.split()
+        return line.strip() if unit == CHARACTERS else line.split()
 
     counts = [_closest(cut(output), [cut(each) for each in right]) for output, right in pairs]
     if not any(length for _, length in counts):
         raise UsageError(f"{name}: every reference is empty; there is nothing that edits could be measured by.")
-    return score_of_sums(name, counts, ratio, f"{how_many(pairs)}|case:mixed|{unit}", confidence=confidence)
+    return counts, f"{how_many(pairs)}|case:mixed|{unit}"
+
+
+def _rate(name: str, unit: str, hypotheses: Sequence[str], references: References, confidence: bool) -> Score:
+    counts, signature = edit_counts(name, unit, hypotheses, references)
+    return score_of_sums(name, counts, ratio, signature, confidence=confidence)
 
 
 def _closest(output: Sequence[str], right: Sequence[Sequence[str]]) -> tuple[int, int]:

@@ -30,9 +30,15 @@ def slots_of(labels: Sequence[str]) -> set[Slot]:
 
 def slot_f1(hypotheses: Sequence[str], references: References, *, confidence: bool = True) -> Score:
     """Corpus F1 of slots, 0 to 100."""
+    counts, signature = slot_counts(hypotheses, references)
+    return score_of_sums("slot F1", counts, f1, signature, confidence=confidence)
+
+
+def slot_counts(hypotheses: Sequence[str], references: References) -> tuple[list[tuple[int, int, int]], str]:
+    """Of each line the slots in both, in the reference that fits best, in the output; and the signature."""
     pairs = paired("slot_f1", hypotheses, references)
     counts = [max((_counts(output, each) for each in right), key=_share) for output, right in pairs]
-    return score_of_sums("slot F1", counts, f1, f"{how_many(pairs)}|scheme:BIO", confidence=confidence)
+    return counts, f"{how_many(pairs)}|scheme:BIO"
 
 
 def intent_accuracy(hypotheses: Sequence[str], references: References) -> Score:

@@ -17,7 +17,7 @@ from saccade.config import plain
 from saccade.data.batching import Cursor, Plan
 from saccade.data.columns import Columns
 from saccade.data.counts import Counts
-from saccade.data.labelled import LabelledData, labelled
+from saccade.data.labelled import Example, LabelledData, labelled
 from saccade.data.labelled_splits import (
     ClassifyDataConfig,
     check_there,
@@ -147,20 +147,7 @@ class ClassifyRecipe(Recipe):
 
     def scores(self, loaded: Loaded, files: Sequence[Path], split: Split, base: Path) -> dict[str, Score]:
         counts = Counts()
-        if files:
-            on_bad = self.data.on_bad if isinstance(self.data, LabelledData) else "refuse"
-            like = files_like(self.data, files)
-            every = list(labelled(like, base=base, on_bad=on_bad, counts=counts, keep_empty=True))
-        else:
-            if not has_split(self.data, split):
-                raise UsageError(
-                    f"{loaded.path}: its recipe names no {split} data. Name the files to score, or --split valid for "
-                    "the validation data."
-                )
-            check_there(self.data, split, base)
-            every = list(split_examples(self.data, split, base=base, counts=counts, keep_empty=True))
-        if not every:
-            raise UsageError(f"there is nothing to score: {' '.join(counts.sentences('text'))}")
+        every = self.to_score(files, split, base, counts, loaded.path)
         engine = engine_of(loaded)
         given = [each.label for each in engine.classify([each.texts for each in every])]
         measured = classification([each.label for each in every], given, order=engine.labels.names)
@@ -169,6 +156,24 @@ class ClassifyRecipe(Recipe):
             tables_of(measured, engine.labels),
             tuple(counts.mended("text")),
         )
+
+    def to_score(self, files: Sequence[Path], split: Split, base: Path, counts: Counts, run: Path) -> list[Example]:
+        """Texts of files as the recipe's own are, or else of its split; there is at least one."""
+        if files:
+            on_bad = self.data.on_bad if isinstance(self.data, LabelledData) else "refuse"
+            like = files_like(self.data, files)
+            every = list(labelled(like, base=base, on_bad=on_bad, counts=counts, keep_empty=True))
+        else:
+            if not has_split(self.data, split):
+                raise UsageError(
+                    f"{run}: its recipe names no {split} data. Name the files to score, or --split valid for "
+                    "the validation data."
+                )
+            check_there(self.data, split, base)
+            every = list(split_examples(self.data, split, base=base, counts=counts, keep_empty=True))
+        if not every:
+            raise UsageError(f"there is nothing to score: {' '.join(counts.sentences('text'))}")
+        return every
 
     @staticmethod
     def next_command(run: Path) -> list[str]:

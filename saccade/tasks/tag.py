@@ -23,6 +23,7 @@ from saccade.data.tagged_store import append_lines, chunks, collate_tagged, numb
 from saccade.data.vectors import vector_words
 from saccade.disk import write_file
 from saccade.errors import UsageError
+from saccade.keyed import philox
 from saccade.metrics.score import Score
 from saccade.models.build import build_tagger
 from saccade.models.tagger import CrfOutput, Tagger, TaggerConfig, TaggerSizes
@@ -145,15 +146,16 @@ class TagRecipe(Recipe):
 
     def scores(self, loaded: Loaded, files: Sequence[Path], split: Split, base: Path) -> dict[str, Score]:
         engine, counts = Engine.of(loaded), TagCounts()
-        rows = list(self._to_score(files, split, base, engine.tags.scheme, counts))
+        rows = list(self.to_score(files, split, base, engine.tags.scheme, counts))
         if not rows:
             raise UsageError(f"{' '.join(map(str, files)) or f'data.{split}'}: holds no sentence to score.")
         found = evaluate_tags(engine, [row.words for row in rows], [row.tags for row in rows])
         return Scores(found.scores, remarks=tuple(counts.mended_told()))
 
-    def _to_score(
+    def to_score(
         self, files: Sequence[Path], split: Split, base: Path, scheme: Scheme, counts: TagCounts
     ) -> Iterator[Tagged]:
+        """Sentences of files as the recipe's own are, or else of its split; checked for tags of the scheme."""
         data = checking(self.data, scheme)
         if files:
             if data.kind == "notices":
@@ -362,9 +364,8 @@ class TagReady:
         if not isinstance(text, GivenWords) or not isinstance(self.text, WordList) or text.unknown == 0:
             return batch
         rare, ids_N = self.text.rare, batch.source.ids
-        key = np.array([self.recipe.seed, job.epoch], dtype=np.uint64)
-        counter = np.array([0, 0, int(job.rows[0]), 2], dtype=np.uint64)
-        drawn_N = np.random.Generator(np.random.Philox(key=key, counter=counter)).random(len(ids_N)) < text.unknown
+        random = np.random.Generator(philox(self.recipe.seed, job.epoch, row=int(job.rows[0]), purpose=2))
+        drawn_N = random.random(len(ids_N)) < text.unknown
         hidden_N = torch.from_numpy(drawn_N) & (ids_N >= rare.start) & (ids_N < rare.stop)
         source = Tokens(ids_N.masked_fill(hidden_N, UNKNOWN), batch.source.layout, inside=batch.source.inside)
         return Batch(source, batch.target, batch.index)

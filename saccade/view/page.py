@@ -38,17 +38,17 @@ def render_html(
     traces: Sequence[Trace], *, title: str, note: str = "", gold: Sequence[Gold | None] | None = None
 ) -> str:
     """The text of the page."""
-    script, style = _part("page.js"), _part("page.css")
-    return _filled(
-        _part("page.html"),
+    script, style = part("page.js"), part("page.css")
+    return filled(
+        part("page.html"),
         {
             "title": html.escape(title),
             "note": html.escape(note),
             "data": _embedded(_content(traces, gold)),
             "script": script,
             "style": style,
-            "script_hash": _hash(script),
-            "style_hash": _hash(style),
+            "script_hash": hash_of(script),
+            "style_hash": hash_of(style),
         },
     )
 
@@ -99,16 +99,18 @@ def _embedded(content: dict[str, Any]) -> str:
     return text
 
 
-def _filled(template: str, parts: Mapping[str, str]) -> str:
+def filled(template: str, parts: Mapping[str, str]) -> str:
+    """The template with a text in the place of each `{{name}}`."""
     # In one pass: what is put in is never itself searched for places to fill.
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
 
 
-def _part(name: str) -> str:
+def part(name: str) -> str:
+    """The text of a file beside this one."""
     return resources.files("saccade.view").joinpath(name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def hash_of(text: str) -> str:
     """The name by which the content security policy allows exactly this script or style, and no other."""
     return "sha256-" + _base64(hashlib.sha256(text.encode()).digest())
 

@@ -23,7 +23,7 @@ from tests.cases import TranslatorCase, every_translator, name_of, sentence
 from tests.equivalence.test_decode import RULES, VOCABULARY, exhaustive, matrix_of, model_of
 
 NEAR = 1e-5
-rules = pytest.mark.parametrize(("length", "alpha"), RULES)
+rules = pytest.mark.parametrize(("length", "alpha"), [*RULES, ("power", 0.6)])
 seeds = st.integers(0, 2**31)
 spreads = st.sampled_from([0.3, 1.0, 3.0])
 PLENTY = 100_000

@@ -132,6 +132,72 @@ def shake_writer(path: Path) -> None:
     RunFolder(path).publish(model_tensors(model))
 
 
+def test_the_most_probable_text_is_searched_for(run: Path) -> None:
+    model = saccade.load(run, "cpu")
+    prompts = ["The", "The king"]
+    made = model.generate(prompts, beam=4, n_best=2, max_tokens=9, settings=["length=none"])
+    more = ("--beam", "4", "--n-best", "2", "--max-tokens", "9", "--decode", "length=none")
+    ask: list[str | Path] = ["generate", run, *prompts, *more]
+    texts = [f"{each.prompt}{one.text}" for each in made for one in each.samples]
+    assert len(texts) == 4
+    assert said(*ask) == "\n\n".join(texts) + "\n"
+    rows = [json.loads(line) for line in said(*ask, "-f", "jsonl").splitlines()]
+    for row, each in zip(rows, made, strict=True):
+        assert row["prompt"] == each.prompt
+        for shown, one in zip(row["samples"], each.samples, strict=True):
+            assert shown["score"] == pytest.approx(one.log_probability)  # length=none
+            assert (shown["text"], shown["ended"]) == (one.text, one.ended)
+            assert shown["tokens"] == model.writer.text.pieces(one.tokens)
+            assert len(one.tokens) <= 9
+        assert row["samples"][0]["score"] >= row["samples"][1]["score"]
+    assert said("generate", run, "The", "--beam", "1") == f"The{model.generate('The', beam=1).text}\n"
+    greedy = model.generate("The", temperature=0.0)
+    assert model.generate("The", beam=1, max_tokens=20).text == greedy.text
+    many = [f"The {n}" for n in range(70)]
+    lines = said("generate", run, "-i", "-", "--beam", "2", "--max-tokens", "2", "-f", "jsonl", stdin="\n".join(many))
+    assert [json.loads(line)["prompt"] for line in lines.splitlines()] == many
+
+
+def test_what_a_search_for_text_refuses(run: Path) -> None:
+    ask = ("generate", run, "The")
+    for option, value, name in (
+        ("--samples", "2", "samples"),
+        ("--seed", "2", "seed"),
+        ("--temperature", "1", "temperature"),
+        ("--top-k", "2", "top_k"),
+        ("--top-p", "0.5", "top_p"),
+        ("--min-p", "0.5", "min_p"),
+        ("--typical", "0.5", "typical"),
+        ("--stop", "line", "stop"),
+    ):
+        told = refused(*ask, "--beam", "3", option, value)
+        assert f"beam: is 3, but {name} belongs to drawing" in told
+    assert said(*ask, "--beam", "2", "--stop", "end")
+    assert "n_best: is a setting of a search; text is drawn unless beam is given" in refused(*ask, "--n-best", "2")
+    assert "decode: is a setting of a search" in refused(*ask, "--decode", "length=none")
+    assert "decode: n_best is 5 and beam is 2" in refused(*ask, "--beam", "2", "--n-best", "5")
+    assert "decode: beam is 0" in refused(*ask, "--beam", "0")
+    for name in ("max_length", "ratio", "extra", "min_ratio", "coverage", "whole_words", "sample.top_k", "mbr"):
+        told = refused(*ask, "--beam", "2", "--decode", f"{name}=1")
+        assert f"decode {name}=1: has no meaning for a language model" in told
+    assert "decode: lenght is not a setting" in refused(*ask, "--beam", "2", "--decode", "lenght=none")
+    with pytest.raises(saccade.UsageError, match="temprature is not a setting"):
+        saccade.load(run, "cpu").generate("The", temprature=1.0)  # type: ignore[call-overload]
+
+
+def test_a_text_that_fills_the_window_is_told(tmp_path: Path) -> None:
+    path = saccade.train(recipe("transformer", "char"), tmp_path / "run", device="cpu").path
+    model = saccade.load(path, "cpu").writer.model
+    with torch.no_grad():
+        model.output.bias.fill_(0.0)[2] = -1e4  # END
+    RunFolder(path).publish(model_tensors(model))
+    done = saccade_command("generate", path, "The king", "--beam", "2", "--max-tokens", "100")
+    assert done.exit_code == 0
+    told = "1 text stopped at 100 tokens (--max-tokens allows more) or where it fills, with its prompt, the 24 tokens"
+    assert told in done.stderr
+    assert len(saccade.load(path, "cpu").generate("The king", beam=2, max_tokens=100).samples[0].tokens) == 25 - 9
+
+
 def test_what_generate_refuses(run: Path, translator: Path) -> None:
     assert "PROMPT and --input are both given" in refused("generate", run, "a", "-i", "b")
     assert "temperature is -1.0" in refused("generate", run, "a", "--temperature", "-1")

@@ -39,6 +39,8 @@ class _Text:
 class Table:
     """As an Engine, of a model that knows the last token alone; the same for every source."""
 
+    judge: object = None
+
     def __init__(self, rows: dict[int, dict[int, float]]) -> None:
         p = torch.zeros(6, 6)
         for last, following in rows.items():
@@ -145,10 +147,16 @@ def test_refusals(given: dict[str, Any], told: str) -> None:
     assert told in str(refused.value)
 
 
-def test_a_setting_that_exact_search_does_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("saccade.search_report._PLAIN", frozenset({"beam", "n_best", "length", "alpha", "max_length"}))
-    with pytest.raises(UsageError, match=r"decode: ratio=3\.0 changes which output is the best"):
-        reported(decode=DecodeConfig(ratio=3.0))
+def test_a_setting_that_exact_search_does_not_know_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"decode: no_repeat_ngram=2, min_length=3 changes which output is the best"):
+        reported(decode=DecodeConfig(no_repeat_ngram=2, min_length=3))
+    assert reported(decode=DecodeConfig(stop="proven", ratio=3.0)).decode["stop"] == "proven"
+
+
+def test_outputs_that_are_ranked_anew_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Table, "judge", object())
+    with pytest.raises(UsageError, match="ranks whole outputs anew"):
+        reported()
 
 
 def test_nothing_to_search() -> None:
@@ -159,7 +167,7 @@ def test_nothing_to_search() -> None:
 
 
 def test_rules_are_read_as_they_are_written() -> None:
-    for text in ("none", "average", "gnmt=0.6", "average=0"):
+    for text in ("none", "average", "gnmt=0.6", "power=0.6", "average=0"):
         assert rule_name(*parse_rule(text)) == text
     assert parse_rule(" gnmt=1 ") == ("gnmt", 1.0)
 
@@ -304,6 +312,7 @@ def test_the_curves_are_drawn(tmp_path: Path) -> None:
         (["wild", "test.src", "valid.tgt"], "they must pair up"),
         (["wild", "empty", "empty"], "empty: is empty; there is nothing to search"),
         (["wild", "--decode", "bea=3"], "bea is not a setting"),
+        (["wild", "--decode", "min_length=3"], "decode: min_length=3 changes which output is the best"),
     ],
 )
 def test_what_cannot_be_reported_is_refused(arguments: list[str], message: str) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from saccade.data.keyed import keyed_bits, shares
 from saccade.data.masking import MASK, Masked, Masker, MaskingConfig, WordTable
+from saccade.keyed import keyed_bits, shares
 from saccade.text import BpeText, ByteText, CharText, TextConfig, Tokenizer, UnigramText, WordText, train_tokenizers
 from saccade.types import END, PAD, SPECIALS, UNKNOWN
 

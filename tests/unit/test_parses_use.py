@@ -233,3 +233,22 @@ def test_what_to_do_next_tells_that_lines_come_with_heads(tmp_path: Path) -> Non
     done = saccade_command("train", corpus(tmp_path), "--out", tmp_path / "run", "--set", "train.updates=1")
     assert done.exit_code == 0
     assert done.stdout.splitlines()[-1].endswith("run 'text<TAB>heads'")
+
+
+# ---- compare
+
+
+def test_runs_with_and_without_parses_are_compared(home: Path) -> None:
+    plain = ("--set", "model.encoder.positions=sinusoidal")
+    done = saccade_command("train", home / "tree.yaml", "-q", "--out", home / "plain", *plain)
+    assert done.exit_code == 0, done.stderr
+    rows = [json.loads(line) for line in (home / "test.jsonl").read_text().splitlines()]
+    with_heads = [f"{row['source']}\t{row['heads']}" for row in rows]
+    tree = [each.text for each in saccade.load(home / "run", "cpu").translate(with_heads)]
+    bare = [each.text for each in saccade.load(home / "plain", "cpu").translate([row["source"] for row in rows])]
+    assert saccade.compare([home / "plain", home / "run"], device="cpu").outputs == (tuple(bare), tuple(tree))
+    given = saccade.compare(
+        [home / "run", home / "plain"], source=with_heads, reference=[row["target"] for row in rows], device="cpu"
+    )
+    assert given.outputs == (tuple(tree), tuple(bare))
+    assert "\t" not in str(given.to_dict()["differences"])

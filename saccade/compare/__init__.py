@@ -1,0 +1,1 @@
+"""A fair comparison of systems: one test set, the same metrics, paired tests, costs beside scores."""
