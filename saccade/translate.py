@@ -357,10 +357,14 @@ class Engine:
             return penalty
         return lambda state: penalty(partners.own(state))
 
-    def _output(self, hypothesis: Hypothesis, source: Source, config: DecodeConfig) -> Output:
+    def as_text(self, tokens: Sequence[int]) -> str:
+        """An output as one line."""
         # A line break is never part of a line: where a model writes one, the line contract wins. Many readers take a
         # carriage return for one, too.
-        text = self.text.target.decode(hypothesis.tokens).replace("\n", " ").replace("\r", " ")
+        return self.text.target.decode(tokens).replace("\n", " ").replace("\r", " ")
+
+    def _output(self, hypothesis: Hypothesis, source: Source, config: DecodeConfig) -> Output:
+        text = self.as_text(hypothesis.tokens)
         return Output(
             text,
             hypothesis.score,

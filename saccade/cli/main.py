@@ -28,6 +28,7 @@ from saccade.cli import (
     recipes,
     score,
     scores,
+    search_report,
     tag,
     train,
     translate,
@@ -178,6 +179,13 @@ _add(
     score.score,
     "saccade score runs/dates test.src test.tgt",
     "saccade score runs/char-lm --contrast agreement",
+)
+_add(
+    app,
+    "search-report",
+    search_report.search_report,
+    "saccade search-report runs/dates --lines 2 --beams 1,2,5",
+    "saccade search-report runs/dates test.src test.tgt --lines 2 --beams 1,4 --lengths none,average -o search.png",
 )
 _add(
     app,

@@ -19,7 +19,7 @@ BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
     "metrics", "evaluate", "inspect", "view", "translate", "fill", "classify", "generate", "likelihood", "tag",
     "constraints", "score_tags", "align", "tasks", "recipe", "device", "disk", "integrity", "partners", "rerank",
-    "model", "joint",
+    "search_report", "model", "joint",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets", "compare"}
 
@@ -45,6 +45,7 @@ ARROWS: dict[str, set[str]] = {
     "fill": {"text", "data", "models", "checkpoint"},
     "classify": {"text", "data", "models", "checkpoint"},
     "evaluate": {"text", "data", "models", "checkpoint", "decode", "metrics", "translate"},
+    "search_report": {"decode", "metrics", "translate"},  # a model and data → what its searches miss
     "likelihood": {"data", "models", "loss"},  # a language model and a text → what every token costs
     "generate": {"text", "data", "models", "decode", "metrics", "likelihood"},
     "partners": {"text", "data", "models", "decode", "translate", "generate"},  # who decides at every step
