@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from saccade.api import Model, TrainedRun, load, recipe, train, training, verify
+    from saccade.api import Model, TrainedRun, load, measure, recipe, train, training, verify
     from saccade.errors import SaccadeError, UsageError
     from saccade.recipe import Recipe
 
@@ -18,6 +18,7 @@ __all__ = [
     "TrainedRun",
     "UsageError",
     "load",
+    "measure",
     "recipe",
     "train",
     "training",

@@ -21,6 +21,7 @@ from saccade.inspect.classification import classification_trace
 from saccade.likelihood import CacheConfig, DynamicConfig
 from saccade.metrics.classification import Classification, classification
 from saccade.metrics.contrast import contrast
+from saccade.metrics.interval import Confidence
 from saccade.metrics.lines import References
 from saccade.metrics.names import METRICS, USUAL, MetricName
 from saccade.metrics.perplexity import Perplexity
@@ -273,6 +274,7 @@ class Model:
         metrics: Sequence[MetricName] | None = ...,
         decode: DecodeConfig | None = ...,
         batch_tokens: int = ...,
+        confidence: Confidence = ...,
     ) -> Evaluation: ...
 
     @overload
@@ -286,6 +288,7 @@ class Model:
         metrics: Sequence[MetricName] | None = None,
         decode: DecodeConfig | None = None,
         batch_tokens: int = 4096,
+        confidence: Confidence = True,
     ) -> Evaluation | Any:
         """Translate the sources and score the outputs against the references.
 
@@ -308,6 +311,7 @@ class Model:
             metrics=self.metrics if metrics is None else metrics,
             decode=decode or self.decode,
             batch_tokens=batch_tokens,
+            confidence=confidence,
         )
 
     # ---- write text

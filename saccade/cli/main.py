@@ -23,6 +23,7 @@ from saccade.cli import (
     fill,
     generate,
     look,
+    measure,
     recipes,
     score,
     scores,
@@ -162,6 +163,13 @@ _add(
     scores.evaluate,
     "saccade evaluate runs/dates",
     "saccade evaluate runs/dates test.src test.tgt --metrics bleu,chrf --fail-under bleu=0",
+)
+_add(
+    app,
+    "measure",
+    measure.measure,
+    "saccade measure test.src test.tgt",
+    "saccade measure test.src test.tgt --metrics bleu,bleu:none:lc,chrf++,ter -f latex",
 )
 _add(
     app,

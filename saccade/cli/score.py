@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
+from saccade.cli.measure import check_pairs
 from saccade.cli.options import BatchTokens, Cache, Device, Dynamic, Run
-from saccade.cli.scores import check_pairs, refuse, section, task_of
+from saccade.cli.scores import refuse, section, task_of
 from saccade.cli.streams import Input, count, read_lines, say, tell, to_json
 from saccade.errors import UsageError
 

@@ -7,6 +7,7 @@ behind another type, begins a slot. Labels that are missing say `O`; a slot behi
 
 from collections.abc import Sequence
 
+from saccade.metrics.interval import Confidence
 from saccade.metrics.lines import References, f1, how_many, paired, score_of_shares, score_of_sums
 from saccade.metrics.score import Score
 
@@ -28,7 +29,7 @@ def slots_of(labels: Sequence[str]) -> set[Slot]:
     return found
 
 
-def slot_f1(hypotheses: Sequence[str], references: References, *, confidence: bool = True) -> Score:
+def slot_f1(hypotheses: Sequence[str], references: References, *, confidence: Confidence = True) -> Score:
     """Corpus F1 of slots, 0 to 100."""
     pairs = paired("slot_f1", hypotheses, references)
     counts = [max((_counts(output, each) for each in right), key=_share) for output, right in pairs]

@@ -1,4 +1,4 @@
-"""Rows of text as an aligned table: for the terminal, and for Markdown."""
+"""Rows of text as an aligned table: for the terminal, for Markdown and for LaTeX."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -31,6 +31,19 @@ def markdown(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> str:
     return "\n".join("| " + " | ".join(map(_padded, line, widths, right)) + " |" for line in [heads, rule, *cells])
 
 
+def latex(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> str:
+    """A tabular with the rules of the package booktabs; every character that LaTeX would act on is escaped."""
+    cells = _cells(rows, columns)
+    right = _to_the_right(cells, len(columns))
+    heads, *lines = ([_latex(cell) for cell in row] for row in (columns, *cells))
+    widths = [max(map(cell_len, column)) for column in zip(heads, *lines, strict=True)]
+    head, *body = (" & ".join(map(_padded, line, widths, right)).rstrip() + r" \\" for line in (heads, *lines))
+    places = "".join("r" if to_right else "l" for to_right in right)
+    return "\n".join(
+        [rf"\begin{{tabular}}{{{places}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+    )
+
+
 def _cells(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> list[list[str]]:
     if not columns:
         raise UsageError("columns: a table needs at least one column.")
@@ -55,3 +68,22 @@ def _padded(cell: str, width: int, to_right: bool) -> str:
 
 def _escaped(cell: str) -> str:
     return cell.replace("\\", "\\\\").replace("|", "\\|")
+
+
+_LATEX = str.maketrans(
+    {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    | {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "|": r"\textbar{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "–": "--",
+        "—": "---",
+    }
+)
+
+
+def _latex(cell: str) -> str:
+    return cell.translate(_LATEX)
