@@ -167,7 +167,7 @@ class Model:
             tree["n_best"] = min(tree["n_best"], beam)
         if length_penalty is not None and tree["length"] == "none":
             tree["length"] = "average"  # an exponent of no normalisation would not be heard
-        return config.parse(DecodeConfig, tree, "decode")
+        return config.parse(DecodeConfig, tree, "decode", whole="decode")
 
     @overload
     def translate(self, lines: str, *, beam: int | None = ..., n_best: int | None = ...) -> Translation: ...

@@ -1,12 +1,13 @@
 """Lines in, lines out: tokenise, search, put back into words. One line in is one line out, whatever it holds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
 
+from saccade.data.lengths import alike
 from saccade.data.parses import Heads, on_tokens, read_line
 from saccade.decode.settings import DecodeConfig, search
 from saccade.errors import UsageError
@@ -90,7 +91,7 @@ class Engine:
         done: list[Translation] = [Translation(source.text, (_NOTHING,)) for source in sources]
         asked = [i for i, source in enumerate(sources) if source.text]
         lengths = [len(source.ids) for source in sources]
-        for rows in _batches(asked, lengths, batch_tokens, MAX_HYPOTHESES // config.beam):
+        for rows in alike(asked, lengths, batch_tokens, most=MAX_HYPOTHESES // config.beam):
             found = self._search([sources[i] for i in rows], config)
             for i, hypotheses in zip(rows, found, strict=True):
                 outputs = tuple(self._output(hypothesis) for hypothesis in hypotheses)
@@ -149,15 +150,3 @@ def _parsed(line: str, number: int) -> tuple[str, Heads]:
 
 
 _NOTHING = Output("", 0.0, 0.0, (), (), ended=True)
-
-
-def _batches(rows: list[int], lengths: list[int], batch_tokens: int, most: int) -> Iterator[list[int]]:
-    """Rows of like length together, longest first, so that what does not fit in memory fails at once."""
-    batch: list[int] = []
-    for row in sorted(rows, key=lambda i: -lengths[i]):
-        if batch and (len(batch) >= most or (len(batch) + 1) * lengths[batch[0]] > batch_tokens):
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch

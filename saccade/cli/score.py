@@ -45,8 +45,18 @@ def score(
             "JSON lines, with a phenomenon if there is one; for a translator the source goes first.",
         ),
     ] = None,
-    pairs: Annotated[int, typer.Option(min=1, help="With --contrast: generated pairs of each phenomenon.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="With --contrast: another seed, other pairs.")] = 1,
+    pairs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="With --contrast: generated pairs of each phenomenon. Default: 100.", show_default=False
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="With --contrast: another seed, other generated pairs. Default: 1.", show_default=False
+        ),
+    ] = None,
     cache: Cache = None,
     dynamic: Dynamic = None,
     format_: Annotated[
@@ -67,12 +77,17 @@ def score(
     perplexity by token, word, byte and character; with --contrast how often the better of two is the more probable.
     """
     task = task_of(run)
+    drawn = {name: value for name, value in (("--pairs", pairs), ("--seed", seed)) if value is not None}
+    if drawn and contrast not in GROUPS:
+        given = "the pairs are those of a file" if contrast is not None else "no pairs are asked for"
+        raise UsageError(f"{', '.join(drawn)}: says which pairs are generated, but {given}. Leave it out.")
     if contrast is not None:
         if source is not None or document:
             raise UsageError("--contrast has its own pairs; leave out SOURCE, TARGET and --document.")
         if cache is not None or dynamic is not None:
             raise UsageError("--cache and --dynamic go on learning from one text: they go with --document.")
-        _contrast(run, contrast, pairs, seed, _format(format_, "--contrast", "text", "json", "tsv"), task, device)
+        shape = _format(format_, "--contrast", "text", "json", "tsv")
+        _contrast(run, contrast, pairs or 100, 1 if seed is None else seed, shape, task, device)
     elif task == "translate":
         asked = {"--document": document or None, "--cache": cache, "--dynamic": dynamic}
         refuse(run, {name: value for name, value in asked.items() if value is not None})

@@ -193,7 +193,7 @@ def section(kind: "type[SectionT]", text: str | None, option: str) -> "SectionT 
         if not equals:
             raise UsageError(f"{option} is {text!r}; write it as name=value,name=value, or on.")
         tree[name.strip()] = config.parse_yaml(value, option)
-    return config.parse(kind, tree, option)
+    return config.parse(kind, tree, option, whole=option)
 
 
 def _tell_scores(

@@ -83,7 +83,7 @@ def test_stdin_is_a_file() -> None:
 
 
 def test_resamples_and_their_seed() -> None:
-    def interval(*options: str) -> tuple[float, float]:
+    def interval(*options: str) -> tuple[float | None, float | None]:
         score = json.loads(said("out", "ref", "-f", "json", "--metrics", "wer", *options))["scores"]["wer"]
         return score["low"], score["high"]
 

@@ -19,7 +19,8 @@ from pydantic import ValidationError
 
 from saccade.data import dates
 from saccade.data.date_forms import LANGUAGES, ordinal_suffix
-from saccade.data.dates import CASES, DateExample, DatesData, Names, example, examples, load_names, recase, settle
+from saccade.data.date_voices import CASES, Names, load_names, recase, settle
+from saccade.data.dates import DateExample, DatesData, example, examples
 from saccade.errors import MissingExtra, SaccadeError, UsageError
 
 WORD = re.compile(r"[^\W\d_]+")

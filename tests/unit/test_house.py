@@ -18,7 +18,7 @@ FLOOR = {"types", "config", "errors", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
     "metrics", "evaluate", "inspect", "view", "translate", "fill", "classify", "generate", "likelihood", "tag",
-    "score_tags", "tasks", "recipe", "device", "disk", "integrity",
+    "score_tags", "tasks", "recipe", "device", "disk", "integrity", "weights",
     "model",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
@@ -33,13 +33,14 @@ ARROWS: dict[str, set[str]] = {
     "loss": {"nn"},
     "train": {"text", "data", "models", "loss", "disk", "checkpoint"},
     "disk": set(),  # files that are whole or not there
-    "checkpoint": {"models", "text", "disk"},
+    "weights": set(),  # the tensors of a model by their names
+    "checkpoint": {"models", "text", "disk", "weights"},
     "integrity": {"text", "data", "disk", "checkpoint"},  # whether every file of a run folder is as it was saved
     "decode": set(),
     "metrics": set(),
     "device": set(),  # which device a name means
     "translate": {"text", "data", "models", "checkpoint", "decode"},
-    "tag": {"text", "models", "checkpoint", "disk"},
+    "tag": {"text", "data", "models", "checkpoint", "disk"},
     "score_tags": {"text", "metrics", "tag"},
     "fill": {"text", "data", "models", "checkpoint"},
     "classify": {"text", "data", "models", "checkpoint"},
