@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from saccade.generate import Generation
 
 Stop = Literal["end", "line", "length"]
+AT_ONCE = 64
+"""Prompts that are gone on with side by side."""
 
 
 def generate(
@@ -77,21 +79,21 @@ def generate(
         samples=samples, seed=seed, max_tokens=max_tokens, stop=stop, temperature=temperature, top_k=top_k,
         top_p=top_p, min_p=min_p, typical=typical,
     )  # fmt: skip
-    prompts = [argument_text(each) for each in prompt or ([""] if source is None else [])]
-    if source is not None:
-        lines = Input(source)
-        prompts = list(lines.lines())
-        lines.tell_repairs()
+    given = [argument_text(each) for each in prompt or [""]]
+    lines = None if source is None else Input(source)
+    done = endless = 0
     with output(out) as file:
-        if format_ == "text" and len(prompts) * config.samples == 1:
-            endless = _stream(file, model, prompts[0], config)
-            prompts = []
-        else:
-            endless = 0
-        for number, written in enumerate(_all(model, prompts, config)):
-            _write(file, model, written, format_, first=number == 0)
-            endless += sum(not each.ended for each in written.samples)
+        if lines is None and format_ == "text" and len(given) * config.samples == 1:
+            endless, given = _stream(file, model, given[0], config), []
+        for prompts in _some(given) if lines is None else lines.chunks(AT_ONCE):
+            # Prompt n draws the same whether those before it were asked for with it or earlier.
+            for written in model.writer.generate(prompts, config, first=done):
+                _write(file, model, written, format_, first=done == 0)
+                done += 1
+                endless += sum(not each.ended for each in written.samples)
             file.flush()
+    if lines is not None:
+        lines.tell_repairs()
     if endless and config.stop != "length":
         tell(f"{count(endless, 'text')} stopped at {config.max_tokens:,} tokens (--max-tokens allows more).")
 
@@ -112,10 +114,9 @@ def _stream(file: TextIO, model: "Model", prompt: str, config: "SampleConfig") -
     return int(drawn >= config.max_tokens and token != END)
 
 
-def _all(model: "Model", prompts: list[str], config: "SampleConfig", at_once: int = 64) -> Iterator["Generation"]:
-    """Prompt n draws the same whether those before it were asked for with it or earlier."""
-    for begin in range(0, len(prompts), at_once):
-        yield from model.writer.generate(prompts[begin : begin + at_once], config, first=begin)
+def _some(prompts: list[str]) -> Iterator[list[str]]:
+    for begin in range(0, len(prompts), AT_ONCE):
+        yield prompts[begin : begin + AT_ONCE]
 
 
 def _write(file: TextIO, model: "Model", written: "Generation", format_: str, *, first: bool) -> None:

@@ -131,10 +131,15 @@ def _lines(run: Path, source: Path | None, format_: str, batch_tokens: int, devi
     if total is None:
         raise UsageError(f"{source or '-'}: is empty; there is nothing to score.")
     tell(
-        f"perplexity {total.per_token:.4f} per token, {total.per_word:.4f} per word · "
+        f"perplexity {_short(total.per_token)} per token, {_short(total.per_word)} per word · "
         f"{total.bits_per_character:.4f} bits per character · {count(total.counts.tokens, 'token')} · "
         f"{count(lines, 'line')}"
     )
+
+
+def _short(value: float) -> str:
+    """Nobody counts the digits of a perplexity beyond a million."""
+    return f"{value:.4f}" if value < 1e6 else f"{value:.4e}"
 
 
 def _document(run: Path, source: Path | None, learning: dict[str, str | None], format_: str, device: str) -> None:
