@@ -22,6 +22,7 @@ import yaml
 
 if TYPE_CHECKING:
     from saccade.api import Model
+    from saccade.metrics.names import MetricName
     from saccade.metrics.score import Score
     from saccade.recipe import Recipe
 
@@ -41,7 +42,13 @@ def main() -> None:
     settings = []
     for setting in row["settings"]:
         runs = [run for (each, _), run in zip(jobs, done, strict=True) if each is setting]
-        content = {"row": options.row, "setting": setting["name"], "recipe": setting["recipe"], "runs": runs}
+        about = {
+            "row": options.row,
+            "setting": setting["name"],
+            "year": setting.get("year"),
+            "recipe": setting["recipe"],
+        }
+        content = about | {"runs": runs}
         name = f"{options.row}-{_slug(setting['name'])}.json"
         (options.out / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         settings.append(content)
@@ -74,7 +81,7 @@ def _row(name: str) -> dict[str, Any]:
 def _spawn(options: argparse.Namespace, setting: dict[str, Any], seed: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "bench.results", options.row, "--one", "--recipe", setting["recipe"]]
     command += ["--seed", str(seed), "--device", options.device]
-    for each in (*setting.get("set", ()), *options.set):
+    for each in (*_row(options.row).get("set", ()), *setting.get("set", ()), *options.set):
         command += ["--set", each]
     print(f"{setting['name']}, seed {seed}: begins", file=sys.stderr, flush=True)
     finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -107,10 +114,13 @@ def _one(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run = saccade.train(recipe, Path(folder) / "run", device=options.device, on_event=listen)
         model = run.load(options.device)
-        scores = _scores(recipe, model, base)
+        row = _row(options.row)
+        scores = _scores(recipe, model, base, row.get("metrics"))
+        tests = {name: _file_scores(model, files, row.get("metrics")) for name, files in row.get("tests", {}).items()}
     cuda = torch.cuda.is_available() and options.device != "cpu"
     return {
         "scores": [score.to_dict() for score in scores],
+        "tests": {name: [score.to_dict() for score in found] for name, found in tests.items()},
         "seed": options.seed,
         "settings": options.set,
         "parameters": model.parameters,
@@ -127,7 +137,7 @@ def _one(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _scores(recipe: "Recipe", model: "Model", base: Path) -> "list[Score]":
+def _scores(recipe: "Recipe", model: "Model", base: Path, metrics: "list[MetricName] | None") -> "list[Score]":
     """On the recipe's test data: of translations as `Model.evaluate` makes them, of other tasks as `evaluate` does."""
     from saccade.data.files import Counts
     from saccade.data.splits import grouped, groups, split_pairs
@@ -137,8 +147,19 @@ def _scores(recipe: "Recipe", model: "Model", base: Path) -> "list[Score]":
         return list(recipe.scores(model.loaded, [], "test", base).values())
     pairs = list(split_pairs(recipe.data, "test", base=base, counts=Counts()))
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    scored = model.evaluate(*(grouped(sources, targets) if groups(recipe.data) else (sources, targets)))
-    return list(scored.scores)
+    both = grouped(sources, targets) if groups(recipe.data) else (sources, targets)
+    return list(model.evaluate(*both, metrics=metrics).scores)
+
+
+def _file_scores(model: "Model", files: list[str], metrics: "list[MetricName] | None") -> "list[Score]":
+    """On another test set: a file of sources and one of references, line by line."""
+    from saccade.data.files import lines, locate
+
+    both = []
+    for name in files:
+        with locate(name, Path()).path.open("rb") as file:
+            both.append([line.text for line in lines(file)])
+    return list(model.evaluate(both[0], both[1], metrics=metrics).scores)
 
 
 def _commit() -> str:
@@ -160,6 +181,11 @@ def render(row: str, title: str, settings: list[dict[str, Any]], jobs: int, anch
                 interval = "" if score["low"] is None else f" [{score['low']:.2f}, {score['high']:.2f}]"
                 cells[score["name"]] = f"{score['value']:.2f}{interval}"
                 columns += [score["name"]] if score["name"] not in columns else []
+            for test, scores in run.get("tests", {}).items():
+                for score in scores[:1]:  # the first metric tells enough of the other sets
+                    name = f"{score['name']}, {test}"
+                    cells[name] = f"{score['value']:.2f}"
+                    columns += [name] if name not in columns else []
             rows.append(cells | _costs(run))
     columns += ["parameters", "updates", "tokens/s", "time", "peak memory"]
     first = settings[0]["runs"][0]

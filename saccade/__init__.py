@@ -6,26 +6,41 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from saccade.api import Model, TrainedRun, load, measure, recipe, train, training, verify
+    from saccade.api import Model, TrainedRun, fetch, load, measure, recipe, train, training, verify
     from saccade.errors import SaccadeError, UsageError
+    from saccade.joint import ensemble, fused, reranked
     from saccade.recipe import Recipe
+    from saccade.translate import Request
 
 __version__ = "0.1.0"
 __all__ = [
     "Model",
     "Recipe",
+    "Request",
     "SaccadeError",
     "TrainedRun",
     "UsageError",
+    "ensemble",
+    "fetch",
+    "fused",
     "load",
     "measure",
     "recipe",
+    "reranked",
     "train",
     "training",
     "verify",
 ]
 
-_HOME = {"Recipe": "saccade.recipe", "SaccadeError": "saccade.errors", "UsageError": "saccade.errors"}
+_HOME = {
+    "Recipe": "saccade.recipe",
+    "Request": "saccade.translate",
+    "SaccadeError": "saccade.errors",
+    "UsageError": "saccade.errors",
+    "ensemble": "saccade.joint",
+    "fused": "saccade.joint",
+    "reranked": "saccade.joint",
+}
 
 
 class _Package(ModuleType):

@@ -1,4 +1,4 @@
-"""Load, train, measure, verify, read recipes: what `import saccade` gives."""
+"""Load, train, measure, verify, read recipes, fetch data: what `import saccade` gives."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -8,6 +8,7 @@ from typing import Any
 
 from saccade import checkpoint, config
 from saccade.checkpoint import RunFolder
+from saccade.data.fetch import fetch as fetch_files
 from saccade.device import pick_device
 from saccade.errors import UsageError
 from saccade.integrity import Verified, verify_run
@@ -48,6 +49,16 @@ def measure(
     `confidence`: whether each score has an interval, or the resamples and the seed that it is made of.
     """
     return {name: measure_text(name, outputs, references, confidence=confidence) for name in metrics}
+
+
+def fetch(name: str, to: PathLike = "data", *, offline: bool = False) -> Path:
+    """Bring a data set of the catalogue into a folder of its own below `to`, and check it; the folder.
+
+    From the folder that SACCADE_DATA names where it has it, else from its public address, unless `offline`.
+    """
+    for _ in fetch_files(name, Path(to), offline=offline):
+        pass
+    return Path(to) / name
 
 
 def recipe(name_or_path: PathLike, *settings: str) -> Recipe:

@@ -17,7 +17,7 @@ from saccade.metrics.names import USUAL, MetricName
 from saccade.metrics.score import Score
 from saccade.models.translator import Translator
 from saccade.text import TextPair
-from saccade.translate import Engine, Source, Translation, as_tokens
+from saccade.translate import Engine, Source, Translation
 from saccade.types import END, Batch, Tokens
 
 SCORED_AT_ONCE = 256
@@ -47,6 +47,10 @@ def evaluate(
     confidence: Confidence = True,
 ) -> Evaluation:
     """Translate the sources and score the raw text against the references, of which a source may have several."""
+    if "perplexity" in metrics:
+        _check_probabilities(engine)
+    if len(sources) != len(references):
+        raise UsageError(f"there are {len(sources)} sources and {len(references)} references; give as many of each.")
     translations = engine.translate(sources, decode, batch_tokens)
     outputs = [each.text for each in translations]
     scores = tuple(
@@ -70,6 +74,7 @@ def perplexity(
 
     The interval is that of resampled lines.
     """
+    _check_probabilities(engine)
     pairs = [(source, each) for source, right in paired("perplexity", sources, references) for each in right]
     scored = score(engine, [source for source, _ in pairs], [target for _, target in pairs], batch_tokens)
     counts = np.array([(-each.log_probability, len(each.tokens)) for each in scored])
@@ -78,6 +83,14 @@ def perplexity(
     if how := resampling(confidence, len(counts)):
         low, high = bootstrap_sums(counts, lambda sums: np.exp(ratio(sums)), samples=how.samples, seed=how.seed)
     return Score("perplexity", value, low, high, "per:token|end:yes", len(sources))
+
+
+def _check_probabilities(engine: Engine) -> None:
+    if engine.partners is not None and not engine.partners.normalised:
+        raise UsageError(
+            "perplexity: scores of a model that is fused with a language model are no log-probabilities, so they have "
+            "no perplexity. Leave it out of the metrics, or leave out the language model."
+        )
 
 
 def decoded_metrics(
@@ -91,8 +104,7 @@ def decoded_metrics(
     device: torch.device,
 ) -> dict[str, float]:
     """What validation reports of outputs decoded greedily, within the limits of `decode`; perplexity is not decoded."""
-    fast = decode.model_copy(update={"beam": 1, "n_best": 1})
-    translations = Engine(model, text, device).translate(sources, fast, batch_tokens=8192)
+    translations = Engine(model, text, device).translate(sources, decode.greedily(), batch_tokens=8192)
     outputs = [each.text for each in translations]
     wanted = [name for name in dict.fromkeys(metrics) if name != "perplexity"]
     return {name: measure(name, outputs, references, confidence=False).value for name in wanted}
@@ -119,22 +131,22 @@ def score(engine: Engine, sources: Sequence[str], targets: Sequence[str], batch_
     """The probability of each target given its source, in order. Sources are read as far as `translate` reads them."""
     for rows in _batches(_encoded(engine, sources, targets), batch_tokens):
         gold = [target for _, target in rows]
-        batch = Batch(as_tokens([source for source, _ in rows]), Tokens.of(gold)).to(engine.device)
-        for ids, values in zip(gold, _log_probabilities(engine, batch).tolist(), strict=True):
+        values_BT = _log_probabilities(engine, [source for source, _ in rows], Tokens.of(gold))
+        for ids, values in zip(gold, values_BT.tolist(), strict=True):
             own = tuple(values[: len(ids)])
             yield Scored(sum(own), own, tuple(engine.text.target.pieces(ids)))
 
 
-def _log_probabilities(engine: Engine, batch: Batch) -> Tensor:
+def _log_probabilities(engine: Engine, sources: Sequence[Source], target: Tokens) -> Tensor:
     """(B, T) of the target's tokens. A long target goes through in pieces: no step may hold all of its logits."""
-    state = engine.model.start(engine.model.encode(batch.source), batch.target.layout.longest)
+    read, state = engine.begin(sources, target.layout.longest, forced=True)
+    before_BT, gold_BT = Batch(target, target).decoder_input.ids.to(engine.device), target.ids.to(engine.device)
     picked = []
-    for begin in range(0, batch.target.layout.longest, SCORED_AT_ONCE):
+    for begin in range(0, target.layout.longest, SCORED_AT_ONCE):
         some = slice(begin, begin + SCORED_AT_ONCE)
-        given_BT, gold_BT = batch.decoder_input.ids[:, some], batch.target.ids[:, some]
-        logits_BTV, state = engine.model.prefill(given_BT, state)
+        logits_BTV, state = read(before_BT[:, some], state)
         log_p_BTV = logits_BTV.float().log_softmax(-1)
-        picked.append(log_p_BTV.gather(-1, gold_BT[:, :, None]).squeeze(-1).cpu())
+        picked.append(log_p_BTV.gather(-1, gold_BT[:, some, None]).squeeze(-1).cpu())
     return torch.cat(picked, dim=1)
 
 

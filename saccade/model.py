@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any, Literal, TypedDict, Unpack, cast, overload
 
 from saccade import checkpoint, config
+from saccade.align import AlignConfig, Aligner, Aligning, Alignment
 from saccade.checkpoint import Loaded
 from saccade.classify import Classified, engine_of
 from saccade.classify import Engine as ClassifyEngine
@@ -35,7 +36,7 @@ from saccade.score_tags import TagEvaluation, evaluate_tags
 from saccade.tag import Cut, Tagging
 from saccade.tag import Engine as TagEngine
 from saccade.tasks.language_model import writer_of
-from saccade.translate import Engine, Translation
+from saccade.translate import Engine, Request, Translation
 from saccade.types import Trace
 
 
@@ -53,13 +54,28 @@ class Sampling(TypedDict, total=False):
     typical: float | None
 
 
+class Asked(TypedDict, total=False):
+    """How lines are translated."""
+
+    beam: int | None
+    n_best: int | None
+    settings: Sequence[str]
+    """`name=value` of any other setting of the search, as `Model.decoding` takes them."""
+    alignments: bool | AlignConfig
+    """Whether each translation has its `alignment`, and how that is read."""
+
+
 class Model:
     """A trained model from a run folder."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, engine: Engine | None = None, beside: "tuple[Model, ...]" = ()) -> None:
+        """`engine` and `beside`: where other models have a say, what they come to together, and who they are."""
         self.path = loaded.path
         self.config = loaded.config
         self.loaded = loaded
+        self.beside = beside
+        if engine is not None:
+            self.engine = engine
         match loaded.model:  # what a verb needs is read here, so that a folder that is not whole is refused at once
             case Translator():
                 _ = self.engine, self.decode
@@ -77,7 +93,8 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.loaded.model.parameters())
+        own = sum(parameter.numel() for parameter in self.loaded.model.parameters())
+        return own + sum(other.parameters for other in self.beside)
 
     def _not_for(self, verb: str, task: str) -> UsageError:
         return UsageError(f"{self.path}: is a run of the task {self.task}; to {verb}, there must be one of {task}.")
@@ -163,6 +180,14 @@ class Model:
         for setting in settings:
             tree = config.override(tree, setting, option="--decode")
         tree |= {name: value for name, value in given.items() if value is not None}
+        named = {setting.partition("=")[0].strip() for setting in settings}
+        if (
+            "length" in named
+            and "alpha" not in named
+            and length_penalty is None
+            and tree["length"] in ("none", "average")
+        ):
+            tree["alpha"] = 1.0  # asked for by name: not with the exponent that another rule had
         if beam is not None and n_best is None:
             tree["n_best"] = min(tree["n_best"], beam)
         if length_penalty is not None and tree["length"] == "none":
@@ -170,25 +195,49 @@ class Model:
         return config.parse(DecodeConfig, tree, "decode", whole="decode")
 
     @overload
-    def translate(self, lines: str, *, beam: int | None = ..., n_best: int | None = ...) -> Translation: ...
+    def translate(  # type: ignore[overload-overlap]  # a string is a sequence of strings: here it is one line
+        self, lines: str | Request, **asked: Unpack[Asked]
+    ) -> Translation: ...
 
     @overload
-    def translate(
-        self, lines: list[str] | tuple[str, ...], *, beam: int | None = ..., n_best: int | None = ...
-    ) -> list[Translation]: ...
+    def translate(self, lines: Sequence[str | Request], **asked: Unpack[Asked]) -> list[Translation]: ...
 
     def translate(
-        self, lines: str | list[str] | tuple[str, ...], *, beam: int | None = None, n_best: int | None = None
+        self, lines: str | Request | Sequence[str | Request], **asked: Unpack[Asked]
     ) -> Translation | list[Translation]:
-        """A line → its translation; a list of lines → a list.
+        """A line → its translation; a list of lines → a list. A `Request` is a line with what its output must be.
 
-        A model that reads dependency trees wants each line with its parse, here and everywhere: the text, a tab, and
-        for each word the place of its head, 0 for the root.
+        `asked`: see `Asked`. A model that reads dependency trees wants each line with its parse, here and everywhere:
+        the text, a tab, and for each word the place of its head, 0 for the root.
         """
-        decode = self.decoding(beam=beam, n_best=n_best)
-        if isinstance(lines, str):
-            return self.engine.translate([lines], decode)[0]
-        return self.engine.translate(lines, decode)
+        if isinstance(lines, (str, Request)):
+            return self.translate([lines], **asked)[0]
+        decode = self.decoding(beam=asked.get("beam"), n_best=asked.get("n_best"), settings=asked.get("settings", ()))
+        links = asked.get("alignments", False)
+        if not links:
+            return self.engine.translate(lines, decode)
+        aligner = self.aligner(AlignConfig() if links is True else links)  # refuses before anything is translated
+        return aligner.attach(lines, self.engine.translate(lines, decode))
+
+    def aligner(self, settings: AlignConfig, reverse: "Model | None" = None) -> Aligner:
+        """What aligns, by the model's attention."""
+        return Aligner(self.engine, settings, reverse=reverse.engine if reverse else None, name=str(self.path))
+
+    def align(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        reverse: "Model | None" = None,
+        weights: bool = False,
+        **given: Unpack[Aligning],
+    ) -> list[Alignment]:
+        """Which word of each target comes from which of its source; `given`: see `AlignConfig`.
+
+        `reverse` translates from target to source. With `weights`, what the links were read from is there, too.
+        """
+        aligner = self.aligner(config.parse(AlignConfig, dict(given), "align"), reverse)
+        return aligner.align(sources, targets, weights=weights)
 
     # ---- tag
 
@@ -300,10 +349,6 @@ class Model:
             return self.evaluate_labels(cast("Sequence[str]", sources), [str(label) for label in references])
         if isinstance(self.loaded.model, Tagger):
             return evaluate_tags(self.tagger, sources, references, batch_words=batch_tokens)
-        if len(sources) != len(references):
-            raise UsageError(
-                f"there are {len(sources)} sources and {len(references)} references; give as many of each."
-            )
         return evaluate(
             self.engine,
             [str(line) for line in sources],
@@ -384,6 +429,8 @@ class Model:
             if target is not None:
                 raise UsageError("target: a classifier's weights are the same for every label; leave it out.")
             return classification_trace(self.classifier, line)
+        if self.beside:
+            raise UsageError("explain shows the inside of one model, and here are several; explain each by itself.")
         text = self.engine.text
         (source,) = self.engine.read([line])
         source_ids = source.ids[:-1]

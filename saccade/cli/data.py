@@ -1,10 +1,12 @@
-"""`data check`: what is in the files of a recipe, and what is wrong with them, before anything is trained."""
+"""`data`: what is in the files of a recipe and what is wrong with them; and data sets to fetch."""
 
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.streams import count, say, to_json
+from saccade.cli.streams import count, say, tell, to_json
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
@@ -94,3 +96,49 @@ def _lengths(side: "Side") -> str:
         f"{words.mean:.1f} words on average, 99 % up to {words.p99}, longest {words.max}; "
         f"{characters.mean:.1f} characters, 99 % up to {characters.p99}, longest {characters.max}"
     )
+
+
+def get(
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Data sets, as `saccade data list` has them.")],
+    to: Annotated[Path, typer.Option(help="The folder they go to, each into one of its own.")] = Path("data"),
+    offline: Annotated[bool, typer.Option("--offline", help="Take them from SACCADE_DATA alone.")] = False,
+) -> None:
+    """Fetch data sets, and check them.
+
+    From the folder that SACCADE_DATA names where it has them, else from their public addresses. What broke off goes
+    on where it was; what is there and right is left alone; what does not have the catalogue's sum is not kept.
+    """
+    from saccade.data.catalogue import find
+    from saccade.data.fetch import fetch
+
+    for name in names:
+        find(name)
+    for name in names:
+        for file in fetch(name, to, offline=offline, tell=tell):
+            how = {"there": "was there", "mirror": "from SACCADE_DATA", "address": "downloaded"}[file.came]
+            tell(f"{file.path}: {how}, checked")
+        say(str(to / name))
+    tell(f"Recipes find them by: export SACCADE_DATA={shlex.quote(str(to.absolute()))}")
+
+
+def list_sets(
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, with every file, its size and sum.")] = False,
+) -> None:
+    """What `data get` can fetch."""
+    from saccade.data.catalogue import catalogue
+    from saccade.view.table import render
+
+    if as_json:
+        say(to_json({name: each.model_dump() for name, each in catalogue().items()}, indent=2))
+        return
+    rows = [
+        {
+            "name": name,
+            "MB": f"{sum(file.bytes for file in each.files.values()) / 1e6:.1f}",
+            "from": "its address" if each.public else "SACCADE_DATA",
+            "licence": each.licence,
+            "what": each.about,
+        }
+        for name, each in catalogue().items()
+    ]
+    say(render(rows, list(rows[0])))

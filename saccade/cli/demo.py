@@ -88,6 +88,8 @@ def _print(report: "Report") -> None:
     say("most attended source character is not one they come from (Transformer: heads averaged, its best layer);")
     if scored:
         say(f"looking anywhere at random gives {100 * scored[0].chance_argmax_error:.0f} %.")
+        rates = (f"{each.contestant.name} {each.links['aer'].value:.1f}" for each in report.results if each.links)
+        say(f"As links, sure where one character decides: AER {', '.join(rates)}.")
     say(f"\n{report.verdict}\n")
     names = [result.contestant.name for result in report.results]
     say(

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from saccade.cli import (
+    align,
     classify,
     data,
     demo,
@@ -185,12 +186,21 @@ _add(
     'saccade explain runs/dates "3 mars 1999" -o attention.html',
     'saccade explain runs/dates "3 mars 1999" --target 1999-03-03 -o attention.png',
 )
+_add(
+    app,
+    "align",
+    align.align,
+    "saccade align runs/dates test.src test.tgt",
+    "saccade align runs/dates pairs.tsv --gold pairs.tsv --method intersection",
+)
 _add(app, "settings", recipes.settings, "saccade settings", "saccade settings model.decoder")
 _add(app, "info", look.info, "saccade info", "saccade info runs/dates --json")
 _add(app, "verify", verify.verify, "saccade verify runs/dates", "saccade verify runs/dates -f json")
 _add(app, "doctor", doctor.doctor, "saccade doctor", "saccade doctor --device cpu")
 _add(runs_app, "list", look.list_runs, "saccade runs list", "saccade runs list runs --json")
 _add(data_app, "check", data.check, "saccade data check train.yaml", "saccade data check train.yaml --trim --json")
+_add(data_app, "list", data.list_sets, "saccade data list", "saccade data list --json")
+_add(data_app, "get", data.get, "saccade data get multi30k", "saccade data get ptb scan --to data")
 app.add_typer(
     runs_app,
     name="runs",
@@ -200,8 +210,8 @@ app.add_typer(
 app.add_typer(
     data_app,
     name="data",
-    help=_help("Training data.", "saccade data check train.yaml", "saccade data check train.yaml --trim --json"),
-    short_help="Training data: what is in it",
+    help=_help("Training data.", "saccade data check train.yaml", "saccade data get multi30k"),
+    short_help="Training data: what is in it, and where to get some",
 )
 
 

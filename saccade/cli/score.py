@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
+from saccade.cli.joint import MixName, Others, Weights, With
 from saccade.cli.measure import check_pairs
 from saccade.cli.options import BatchTokens, Cache, Device, Dynamic, Run
 from saccade.cli.scores import refuse, section, task_of
@@ -68,6 +69,9 @@ def score(
             show_default=False,
         ),
     ] = None,
+    with_: With = None,
+    weights: Weights = None,
+    mix: MixName = None,
     batch_tokens: BatchTokens = 4096,
     device: Device = "auto",
 ) -> None:
@@ -76,7 +80,10 @@ def score(
     One natural logarithm a line, the end mark included; the perplexity of all together on stderr. With --document the
     perplexity by token, word, byte and character; with --contrast how often the better of two is the more probable.
     """
-    task = task_of(run)
+    task, others = task_of(run), Others(tuple(with_ or ()), weights, mix)
+    others.check()
+    if task != "translate":
+        refuse(run, others.asked)
     drawn = {name: value for name, value in (("--pairs", pairs), ("--seed", seed)) if value is not None}
     if drawn and contrast not in GROUPS:
         given = "the pairs are those of a file" if contrast is not None else "no pairs are asked for"
@@ -87,12 +94,13 @@ def score(
         if cache is not None or dynamic is not None:
             raise UsageError("--cache and --dynamic go on learning from one text: they go with --document.")
         shape = _format(format_, "--contrast", "text", "json", "tsv")
-        _contrast(run, contrast, pairs or 100, 1 if seed is None else seed, shape, task, device)
+        how_many, by = pairs or 100, 1 if seed is None else seed
+        _contrast(run, contrast, how_many, by, shape, task, device, others)
     elif task == "translate":
         asked = {"--document": document or None, "--cache": cache, "--dynamic": dynamic}
         refuse(run, {name: value for name, value in asked.items() if value is not None})
         shape = _format(format_, "a translator's outputs", "text", "jsonl")
-        _translations(run, source, target, shape, batch_tokens, device)
+        _translations(run, source, target, shape, batch_tokens, device, others)
     elif target is not None:
         raise UsageError(f"TARGET: {run} is a run of the task {task}, whose texts have no other side.")
     elif document:
@@ -165,7 +173,13 @@ def _document(run: Path, source: Path | None, learning: dict[str, str | None], f
 
 
 def _translations(
-    run: Path, source: Path | None, target: Path | None, format_: str, batch_tokens: int, device: str
+    run: Path,
+    source: Path | None,
+    target: Path | None,
+    format_: str,
+    batch_tokens: int,
+    device: str,
+    others: Others,
 ) -> None:
     if source is None or target is None:
         raise UsageError("SOURCE and TARGET: a translator's outputs are scored given their sources; name both files.")
@@ -174,7 +188,7 @@ def _translations(
     from saccade.api import load
     from saccade.evaluate import score as scored
 
-    model = load(run, device)
+    model = others.joined(load(run, device), device)
     total, tokens = 0.0, 0
     for each in scored(model.engine, sources, targets, batch_tokens):
         total += each.log_probability
@@ -191,7 +205,9 @@ def _translations(
 # ---- pairs
 
 
-def _contrast(run: Path, name: str, count_: int, seed: int, format_: str, task: str, device: str) -> None:
+def _contrast(
+    run: Path, name: str, count_: int, seed: int, format_: str, task: str, device: str, others: Others
+) -> None:
     from saccade.api import load
     from saccade.data.minimal_pairs import Group, MinimalPair, generated, read_pairs
 
@@ -210,8 +226,8 @@ def _contrast(run: Path, name: str, count_: int, seed: int, format_: str, task: 
         chosen = list(read_pairs(lines, name, with_source=task == "translate"))
         if not chosen:
             raise UsageError(f"--contrast {name}: holds no pairs.")
-    model: Model = load(run, device)
-    say(_shown(model.contrast(chosen), format_, {"run": str(run), "pairs": name}))
+    model: Model = others.joined(load(run, device), device)
+    say(_shown(model.contrast(chosen), format_, {"run": str(run), **others.to_dict(), "pairs": name}))
 
 
 def _shown(found: "dict[str, Score]", format_: str, about: dict[str, Any]) -> str:

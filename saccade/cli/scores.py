@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from saccade.cli.gates import FailOver, FailUnder, Gate, asked_gates, check_gates, check_names
+from saccade.cli.joint import Channel, ChannelWeight, LanguageModel, LmMode, LmWeight, MixName, Others, Weights, With
 from saccade.cli.measure import NAMES_TOLD, Resamples, ResampleSeed, confidence_of, metric_names, references_of
 from saccade.cli.options import BatchTokens, Beam, Cache, DecodeSettings, Device, Dynamic, LengthPenalty, MaxLength, Run
 from saccade.cli.score_formats import Format, ScoreFormat, shown, table_of, titled
@@ -66,6 +67,14 @@ def evaluate(
     resamples: Resamples = None,
     resample_seed: ResampleSeed = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs to this file, too.")] = None,
+    with_: With = None,
+    weights: Weights = None,
+    mix: MixName = None,
+    lm: LanguageModel = None,
+    lm_weight: LmWeight = None,
+    lm_mode: LmMode = None,
+    channel: Channel = None,
+    channel_weight: ChannelWeight = None,
     cache: Cache = None,
     dynamic: Dynamic = None,
     device: Device = "auto",
@@ -77,6 +86,8 @@ def evaluate(
     """
     if (source is not None) and split is not None:
         raise UsageError("--split chooses among the recipe's own data; leave it out where files are given.")
+    others = Others(tuple(with_ or ()), weights, mix, lm, lm_weight, lm_mode, channel, channel_weight)
+    others.check()
     learning = {name: value for name, value in (("--cache", cache), ("--dynamic", dynamic)) if value is not None}
     if task_of(run) != "language-model":
         refuse(run, learning)
@@ -90,6 +101,7 @@ def evaluate(
             "--output": out,
             "--resamples": resamples,
             "--resample-seed": resample_seed,
+            **others.asked,
         }
         refuse(run, {name: value for name, value in {**asked, "--refs": more}.items() if value is not None})
         told, about = _scores_of_files(run, given, split or "test", base, device, learning)
@@ -115,7 +127,7 @@ def evaluate(
     else:
         scored = split or "test"
         sources, references = _own_data(run, scored, base or recorded_base(run))
-    model = load(run, device)
+    model = others.joined(load(run, device), device)
     names = list(model.metrics) if asked_names is None else asked_names
     check_names(gates, names)
     decode = model.decoding(
@@ -127,7 +139,7 @@ def evaluate(
     if out is not None:
         write_lines(out, (each.text for each in found.translations))
     scores: dict[str, Score] = dict(zip(names, found.scores, strict=True))
-    say(shown(scores, format_, {"run": str(run), "data": scored, "decode": decode.model_dump()}))
+    say(shown(scores, format_, {"run": str(run), **others.to_dict(), "data": scored, "decode": decode.model_dump()}))
     cut = sum(each.cut for each in found.translations)
     if cut:
         tell(f"{count(cut, 'line')} longer than {model.engine.max_source:,} tokens: the rest of each was not read.")

@@ -190,6 +190,8 @@ def output(path: Path | None) -> Generator[TextIO]:
             yield file
         if whole:
             beside.replace(path)
+    except BrokenPipeError:  # that of another stream, written to beside this one, or of a reader who has seen enough
+        raise
     except OSError as error:
         raise SaccadeError(f"{path}: cannot be written: {error.strerror or error}.") from None
     finally:

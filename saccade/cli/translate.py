@@ -1,16 +1,22 @@
 """`translate`: lines in, lines out. One line in is one line out, in order, whatever it holds."""
 
+from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import typer
 
+from saccade.cli.joint import Channel, ChannelWeight, LanguageModel, LmMode, LmWeight, MixName, Others, Weights, With
 from saccade.cli.options import BatchTokens, Beam, DecodeSettings, Device, LengthPenalty, MaxLength, Run
+from saccade.cli.requests import InputFormat, requests_of
+from saccade.cli.scores import section
 from saccade.cli.streams import Input, chunks, count, output, tell, to_json
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
+    from saccade.align import Aligner
     from saccade.api import Model
     from saccade.translate import Translation
 
@@ -25,6 +31,28 @@ def translate(
     ] = None,
     source: Annotated[
         Path | None, typer.Option("--input", "-i", help="A file of lines, plain, .gz or .xz; - is stdin.")
+    ] = None,
+    input_format: Annotated[
+        InputFormat,
+        typer.Option(
+            help='text: a line is what it says; jsonl: {"text": …, "prefix": …, "must": […], "must_not": […]}.'
+        ),
+    ] = "text",
+    prefix: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="What every output begins with; a line's own wins over it.", show_default=False
+        ),
+    ] = None,
+    must: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PHRASE", help="What every output holds, as whole words; can be given again.", show_default=False
+        ),
+    ] = None,
+    must_not: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PHRASE", help="What no output holds; can be given again.", show_default=False),
     ] = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; - is stdout.")] = None,
     beam: Beam = None,
@@ -43,6 +71,31 @@ def translate(
         ),
     ] = "text",
     scores: Annotated[bool, typer.Option("--scores", help="text: write `score<TAB>text`.")] = False,
+    alignments: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write which source word each word comes from, a line for each line: Pharaoh's i-j, from 0.",
+            show_default=False,
+        ),
+    ] = None,
+    align: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SETTINGS",
+            help="How that is read from the attention, as method=intersection,layer=2, or on; jsonl then has it, too. "
+            "See `saccade align`.",
+            show_default=False,
+        ),
+    ] = None,
+    with_: With = None,
+    weights: Weights = None,
+    mix: MixName = None,
+    lm: LanguageModel = None,
+    lm_weight: LmWeight = None,
+    lm_mode: LmMode = None,
+    channel: Channel = None,
+    channel_weight: ChannelWeight = None,
     device: Device = "auto",
 ) -> None:
     """Translate lines.
@@ -56,35 +109,81 @@ def translate(
         raise UsageError("--n-best: text has one line for each line in. Add --format nbest or --format jsonl.")
     if format_ != "text" and scores:
         raise UsageError(f"--scores: {format_} holds the scores anyway. Leave it out.")
+    _check_alignments(alignments, align, format_, out)
+    others = Others(tuple(with_ or ()), weights, mix, lm, lm_weight, lm_mode, channel, channel_weight)
+    others.check()
     lines = None if text else Input(source)
     from saccade.api import load
 
-    model = load(run, device)
+    model = others.joined(load(run, device), device)
     n_best = 1 if format_ == "text" else n_best
     decode = model.decoding(
         beam=beam, n_best=n_best, length_penalty=length_penalty, max_length=max_length, settings=settings or ()
     )
     if format_ == "nbest" and n_best is None:
         decode = decode.model_copy(update={"n_best": decode.beam})
+    aligner = None if align is None and alignments is None else _aligner(model, align)
     write = _writer(format_, scores, model)
-    done = cut = endless = 0
-    with output(out) as file:
+    done = 0
+    told: Counter[str] = Counter()
+    with output(out) as file, nullcontext() if alignments is None else output(alignments) as links:
         for chunk in chunks(text, lines):
-            for translation in model.engine.translate(chunk, decode, batch_tokens, first=done + 1):
+            requests = requests_of(
+                chunk, input_format, prefix=prefix, must=must or (), must_not=must_not or (), first=done + 1
+            )
+            found = model.engine.translate(requests, decode, batch_tokens, first=done + 1)
+            for translation in aligner.attach(requests, found, batch_tokens, first=done + 1) if aligner else found:
                 write(file, done, translation)
+                _write_links(links, translation)
                 done += 1
-                cut += translation.cut
-                endless += not translation.hypotheses[0].ended
+                told.update(_faults(translation))
             file.flush()
     if lines is not None:
         lines.tell_repairs()
-    if endless:
+    _tell(told, model.engine.max_source)
+
+
+def _faults(translation: "Translation") -> dict[str, bool]:
+    best = translation.hypotheses[0]
+    return {"cut": translation.cut, "endless": not best.ended, "unmet": bool(best.unmet)}
+
+
+def _tell(counted: Counter[str], max_source: int) -> None:
+    if counted["endless"]:
         tell(
-            f"{count(endless, 'output')} reached the longest allowed length without an end (decode.max_length, "
-            "decode.ratio); --max-length allows more."
+            f"{count(counted['endless'], 'output')} reached the longest allowed length without an end "
+            "(decode.max_length, decode.ratio); --max-length allows more."
         )
-    if cut:
-        tell(f"{count(cut, 'line')} longer than {model.engine.max_source:,} tokens: the rest of each was not read.")
+    if counted["unmet"]:
+        tell(
+            f"{count(counted['unmet'], 'output')} not as must and must_not ask: an empty line, a prefix or another "
+            "setting of the search stood in the way. `unmet` in --format jsonl has the phrases."
+        )
+    if counted["cut"]:
+        tell(f"{count(counted['cut'], 'line')} longer than {max_source:,} tokens: the rest of each was not read.")
+
+
+def _check_alignments(alignments: Path | None, align: str | None, format_: Format, out: Path | None) -> None:
+    if align is not None and alignments is None and format_ != "jsonl":
+        raise UsageError(f"--align: {format_} has no room for alignments. Add --alignments FILE or --format jsonl.")
+    if alignments is not None and str(alignments) == str(out or "-"):
+        raise UsageError(
+            f"--alignments {alignments}: the translations go there, too. Name another file for one of them."
+        )
+
+
+def _aligner(model: "Model", settings: str | None) -> "Aligner":
+    from saccade.align import AlignConfig
+
+    return model.aligner(section(AlignConfig, settings, "--align") or AlignConfig())
+
+
+def _write_links(file: TextIO | None, translation: "Translation") -> None:
+    """Where it comes from, as a line; to a file, or to nowhere."""
+    from saccade.metrics.links import write_links
+
+    if file is not None:
+        file.write(f"{write_links(translation.alignment or ())}\n")
 
 
 Writer = Callable[[TextIO, int, "Translation"], None]
@@ -101,6 +200,7 @@ def _writer(format_: Format, scores: bool, model: "Model") -> Writer:
         for each in translation.hypotheses:
             shown = each.text.replace("|||", "&#124;&#124;&#124;")  # as Moses escapes its own bars
             features = f"logp= {each.log_probability:.4f} length= {len(each.tokens)}"
+            features += "".join(f" {name}= {value:.4f}" for name, value in each.features.items())
             file.write(f"{number} ||| {shown} ||| {features} ||| {each.score:.4f}\n")
 
     def jsonl(file: TextIO, _: int, translation: "Translation") -> None:
@@ -130,6 +230,9 @@ def _as_dict(translation: "Translation", model: "Model") -> dict[str, object]:
                 "tokens": pieces(each.tokens),
                 "token_log_probabilities": each.token_log_probabilities,
                 "ended": each.ended,
+                **({} if each.alignment is None else {"alignment": sorted(each.alignment)}),
+                "unmet": each.unmet,
+                **({"features": dict(each.features)} if each.features else {}),
             }
             for each in translation.hypotheses
         ],

@@ -1,17 +1,26 @@
 """Beam search: the k best prefixes side by side.
 
-At each step the 2k best continuations of a sentence are looked at: those that end and rank among the first k are
-finished, the first k of the others live on. A sentence leaves once it has k finished hypotheses or reaches its limit.
-Shapes: B sentences still searched, k beam, N = B·k hypotheses, V vocabulary, M longest output.
+At each step the 2k best continuations of a sentence are looked at: those that end may be finished, the first k of the
+others live on. `BeamRule.stop` says when a sentence leaves.
+Shapes: B sentences still searched, k beam, N = B·k hypotheses, G groups, V vocabulary, c continuations that END closes.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from saccade.decode.scores import LengthRule, allowed_log_probabilities, normalised
-from saccade.types import END, PAD, START, Hypothesis, State, Step
+from saccade.decode.control import Choice
+from saccade.decode.finished import Chosen, Finished, Stop
+from saccade.decode.rules import Rules, Wishes
+from saccade.decode.scores import LengthRule, length_penalty
+from saccade.decode.survivors import survivors
+from saccade.types import START, Hypothesis, State, Step
+
+Penalty = Callable[[State], Tensor]
+"""(N,), none above 0: what a hypothesis that ends at this state adds to its score, as a coverage penalty."""
 
 
 @dataclass(frozen=True)
@@ -20,133 +29,126 @@ class BeamRule:
     length: LengthRule = "average"
     alpha: float = 1.0
     n_best: int = 1
+    stop: Stop = "count"
+    """count: k hypotheses have finished, END being taken from the first k candidates alone. length: the limit alone.
 
+    proven: none of the open prefixes can still come among the n best, log P(open) / lp(limit) ≤ the n-th best score.
+    By `length` and `proven` END is taken from all 2k candidates, since a bad one does no harm.
+    """
+    groups: int = 1
+    """So many beams of k / groups each, which `diversity` keeps apart."""
+    diversity: float = 0.0
 
-@dataclass
-class _Prefixes:
-    """The living hypotheses of all sentences still searched; those of one sentence side by side, best first."""
-
-    score_Bk: Tensor
-    tokens_BkM: Tensor
-    scores_BkM: Tensor
-
-    def select(self, rows: Tensor) -> "_Prefixes":
-        return _Prefixes(self.score_Bk[rows], self.tokens_BkM[rows], self.scores_BkM[rows])
-
-
-@dataclass
-class _Sentence:
-    index: int
-    limit: int
-    finished: list[Hypothesis] = field(default_factory=list)
+    @property
+    def width(self) -> int:
+        """Prefixes of a group."""
+        return self.beam // self.groups
 
 
 @torch.inference_mode()
-def beam_search(step: Step, state: State, *, limits: list[int], rule: BeamRule) -> list[list[Hypothesis]]:
-    """The n best hypotheses of each sentence, best first. `state` has one hypothesis a sentence."""
-    k = rule.beam
-    searched = [_Sentence(index, limit) for index, limit in enumerate(limits) if limit > 0]
-    results: list[list[Hypothesis]] = [[Hypothesis((), 0.0, 0.0, (), ended=False)] for _ in limits]
-    device = state.device
-    if len(searched) < len(limits) and searched:
-        state = state.select_sentences(torch.tensor([s.index for s in searched], device=device), beam=1)
-    state = state.widen(k)
-    alive = _begin(len(searched), k, max(limits, default=0), device)
-    last_N = torch.full((len(searched) * k,), START, device=device)
-    t = 0
-    while searched:
-        logits_NV, state = step(last_N, state)
-        alive, from_Bk, ended = _advance(alive, allowed_log_probabilities(logits_NV), t, k)
-        t += 1
-        _collect(searched, ended, rule)
-        done = [len(s.finished) >= k or t >= s.limit for s in searched]
-        for b, sentence in enumerate(searched):
-            if done[b]:
-                if t >= sentence.limit:
-                    sentence.finished += _cut_off(alive, b, t, rule)
-                results[sentence.index] = sorted(sentence.finished, key=lambda h: -h.score)[: rule.n_best]
-        rows_N = (torch.arange(len(searched), device=device)[:, None] * k + from_Bk).flatten()
-        state = state.select_hypotheses(rows_N)
-        if any(done):
-            stay = torch.tensor([b for b, over in enumerate(done) if not over], dtype=torch.long, device=device)
-            searched = [s for s, over in zip(searched, done, strict=True) if not over]
-            state, alive = state.select_sentences(stay, beam=k), alive.select(stay)
-        last_N = alive.tokens_BkM[:, :, t - 1].flatten()
-    return results
+def beam_search(
+    step: Step,
+    state: State,
+    *,
+    limits: list[int],
+    rule: BeamRule,
+    last_N: Tensor | None = None,
+    wishes: Wishes | None = None,
+    penalty: Penalty | None = None,
+) -> list[list[Hypothesis]]:
+    """The n best hypotheses of each sentence, best first. `state` has one hypothesis a sentence.
 
-
-def _begin(sentences: int, k: int, longest: int, device: torch.device) -> _Prefixes:
-    score_Bk = torch.full((sentences, k), -torch.inf, device=device)
-    score_Bk[:, 0] = 0.0  # all k prefixes are equal at first: only one of them counts
-    tokens_BkM = torch.full((sentences, k, longest), PAD, device=device)
-    return _Prefixes(score_Bk, tokens_BkM, torch.zeros(sentences, k, longest, device=device))
-
-
-@dataclass(frozen=True)
-class _Ended:
-    """The hypotheses that END closed at this step: sentence by sentence, with everything they need, on the host."""
-
-    sentence: list[int]
-    total: list[float]
-    tokens: list[list[int]]
-    scores: list[list[float]]
-
-
-def _advance(alive: _Prefixes, log_p_NV: Tensor, t: int, k: int) -> tuple[_Prefixes, Tensor, _Ended]:
-    """One step: the new prefixes, which old one each came from, and what ended."""
-    B, V = len(alive.score_Bk), log_p_NV.shape[-1]
-    log_p_BkV = log_p_NV.view(B, k, V)
-    total_BkV = alive.score_Bk[:, :, None] + log_p_BkV
-    total_Bc, flat_Bc = total_BkV.view(B, k * V).topk(min(2 * k, k * V), dim=-1)
-    parent_Bc, token_Bc = flat_Bc // V, flat_Bc % V
-    own_Bc = log_p_BkV.flatten(1).gather(1, flat_Bc)
-    ends_Bc = token_Bc == END
-
-    rank_c = torch.arange(total_Bc.shape[1], device=total_Bc.device)
-    closed_Bc = ends_Bc & (rank_c < k) & total_Bc.isfinite()
-    ended = _ended(alive, closed_Bc, total_Bc, parent_Bc, own_Bc, t)
-
-    # The first k continuations that do not end, in order: a stable sort puts them in front. Where a vocabulary is too
-    # small to fill the beam, what is left over can never win.
-    order_Bk = ends_Bc.int().argsort(dim=1, stable=True)[:, :k]
-    score_Bk = total_Bc.masked_fill(ends_Bc, -torch.inf).gather(1, order_Bk)
-    from_Bk, token_Bk, own_Bk = (x.gather(1, order_Bk) for x in (parent_Bc, token_Bc, own_Bc))
-    tokens_BkM = alive.tokens_BkM.gather(1, from_Bk[:, :, None].expand_as(alive.tokens_BkM))
-    scores_BkM = alive.scores_BkM.gather(1, from_Bk[:, :, None].expand_as(alive.scores_BkM))
-    tokens_BkM[:, :, t] = token_Bk
-    scores_BkM[:, :, t] = own_Bk
-    return _Prefixes(score_Bk, tokens_BkM, scores_BkM), from_Bk, ended
-
-
-def _ended(alive: _Prefixes, closed_Bc: Tensor, total_Bc: Tensor, parent_Bc: Tensor, own_Bc: Tensor, t: int) -> _Ended:
-    sentence_F, candidate_F = closed_Bc.nonzero(as_tuple=True)
-    parent_F = parent_Bc[sentence_F, candidate_F]
-    own_F1 = own_Bc[sentence_F, candidate_F][:, None]
-    return _Ended(
-        sentence_F.tolist(),
-        total_Bc[sentence_F, candidate_F].tolist(),
-        alive.tokens_BkM[sentence_F, parent_F, :t].tolist(),
-        torch.cat([alive.scores_BkM[sentence_F, parent_F, :t], own_F1], dim=1).tolist(),
+    `last_N`: the token before the first of each sentence; START where not given. It is no part of the output.
+    """
+    k, device, wishes = rule.beam, state.device, wishes or Wishes()
+    finished = Finished(
+        limits,
+        groups=rule.groups,
+        width=rule.width,
+        n_best=rule.n_best,
+        stop=rule.stop,
+        penalty_of_length=lambda length: length_penalty(length, rule.length, rule.alpha),
     )
+    last_N = torch.full((len(limits),), START, device=device) if last_N is None else last_N.to(device)
+    if 0 < len(finished.searched_B) < len(limits):
+        rows_B = torch.from_numpy(finished.searched_B).to(device)
+        state, last_N = state.select_sentences(rows_B, beam=1), last_N[rows_B]
+        wishes = wishes.rows(finished.searched_B.tolist(), rows_B)
+    state, last_N = state.widen(k), last_N.repeat_interleave(k)
+    B = len(finished.searched_B)
+    rules = Rules.of(wishes, [limit for limit in limits if limit > 0], beam=k, device=device)
+    score_Bk = torch.full((B, k), -torch.inf, device=device)
+    score_Bk[:, :: rule.width] = 0.0  # all prefixes of a group are equal at first: only one of them counts
+    while B:
+        logits_NV, state = step(last_N, state)
+        penalty_N = None if penalty is None else penalty(state)
+        log_p_BkV = rules.log_probabilities(logits_NV).view(B, k, -1)
+        total_BkV = score_Bk[:, :, None] + log_p_BkV
+        choice = _choose(total_BkV, rules, rule)
+        first_B1 = torch.arange(B, device=device)[:, None] * k
+        rows_N = (first_B1 + choice.living_Bk // log_p_BkV.shape[-1]).flatten()
+        last_N = (choice.living_Bk % log_p_BkV.shape[-1]).flatten()
+        rules = rules.advance(rows_N, last_N)
+        score_Bk = total_BkV.flatten(1).gather(1, choice.living_Bk).masked_fill(~choice.alive_Bk, -torch.inf)
+        chosen = _on_host(choice, total_BkV, log_p_BkV, score_Bk, penalty_N, rules, rule)
+        stays_B = finished.add(chosen)
+        if not stays_B.any():
+            break
+        if (chosen.parent_Bk != np.arange(k)).any():
+            state = state.select_hypotheses(rows_N)
+        if not stays_B.all():
+            stay_B = torch.from_numpy(np.flatnonzero(stays_B)).to(device)
+            stay_N = (stay_B[:, None] * k + torch.arange(k, device=device)).flatten()
+            state, rules = state.select_sentences(stay_B, beam=k), rules.keep(stay_B, stay_N)
+            score_Bk, last_N, B = score_Bk[stay_B], last_N[stay_N], len(stay_B)
+    return finished.hypotheses()
 
 
-def _collect(searched: list[_Sentence], ended: _Ended, rule: BeamRule) -> None:
-    for b, total, tokens, scores in zip(ended.sentence, ended.total, ended.tokens, ended.scores, strict=True):
-        if len(searched[b].finished) < rule.beam:
-            score = normalised(total, len(tokens) + 1, rule.length, rule.alpha)
-            searched[b].finished.append(Hypothesis(tuple(tokens), score, total, tuple(scores), ended=True))
+def _choose(total_BkV: Tensor, rules: Rules, rule: BeamRule) -> Choice:
+    if rules.control is not None and rules.control.chooses:
+        return rules.control.choose(total_BkV, rules.written)
+    every_end = rule.stop != "count"
+    return survivors(total_BkV, groups=rule.groups, diversity=rule.diversity, every_end=every_end)
 
 
-def _cut_off(alive: _Prefixes, b: int, t: int, rule: BeamRule) -> list[Hypothesis]:
-    """At the limit the living prefixes count as they are."""
-    cut = []
-    for total, tokens, scores in zip(
-        alive.score_Bk[b].tolist(),
-        alive.tokens_BkM[b, :, :t].tolist(),
-        alive.scores_BkM[b, :, :t].tolist(),
-        strict=True,
-    ):
-        if total > -torch.inf:
-            score = normalised(total, t, rule.length, rule.alpha)
-            cut.append(Hypothesis(tuple(tokens), score, total, tuple(scores), ended=False))
-    return cut
+def _on_host(
+    choice: Choice,
+    total_BkV: Tensor,
+    log_p_BkV: Tensor,
+    score_Bk: Tensor,
+    penalty_N: Tensor | None,
+    rules: Rules,
+    rule: BeamRule,
+) -> Chosen:
+    """Everything the host must know of a step, in one transfer; float64 holds every token's number exactly."""
+    B, k, V = total_BkV.shape
+    own_BC, total_BC = log_p_BkV.flatten(1), total_BkV.flatten(1)
+    ended_total_Bc = total_BC.gather(1, choice.ended_Bc).masked_fill(~choice.closed_Bc, -torch.inf)
+    parts = [
+        choice.living_Bk,
+        own_BC.gather(1, choice.living_Bk),
+        score_Bk,
+        choice.ended_Bc,
+        own_BC.gather(1, choice.ended_Bc),
+        ended_total_Bc,
+    ]
+    if penalty_N is not None:
+        parts.append(penalty_N.view(B, k))
+    chooses = rules.control is not None and rules.control.chooses
+    if rules.control is not None and chooses:
+        parts.append(score_Bk.masked_fill(~rules.control.whole().view(B, k), -torch.inf))
+    host = torch.cat([part.double() for part in parts], dim=1).cpu().numpy()
+    ends = np.cumsum([part.shape[1] for part in parts])[:-1]
+    living, own, total, ended, ended_own, ended_total, *rest = np.split(host, ends, axis=1)
+    place, ended_place = living.astype(np.int64), ended.astype(np.int64).reshape(B, rule.groups, -1)
+    return Chosen(
+        parent_Bk=place // V,
+        token_Bk=place % V,
+        own_Bk=own,
+        total_Bk=total,
+        cut_Bk=rest[-1] if chooses else total,
+        ended_parent_BGc=ended_place // V,
+        ended_own_BGc=ended_own.reshape(ended_place.shape),
+        ended_total_BGc=ended_total.reshape(ended_place.shape),
+        penalty_Bk=rest[0] if penalty_N is not None else None,
+    )

@@ -4,27 +4,35 @@ Shapes: N sentences (one hypothesis each), T steps, V vocabulary.
 """
 
 import torch
+from torch import Tensor
 
-from saccade.decode.scores import allowed_log_probabilities
+from saccade.decode.rules import Rules, Wishes
 from saccade.types import END, START, Hypothesis, State, Step
 
 
 @torch.inference_mode()
-def greedy(step: Step, state: State, *, limits: list[int]) -> list[list[Hypothesis]]:
-    """One hypothesis a sentence; sentence n gets at most `limits[n]` tokens."""
+def greedy(
+    step: Step, state: State, *, limits: list[int], last_N: Tensor | None = None, wishes: Wishes | None = None
+) -> list[list[Hypothesis]]:
+    """One hypothesis a sentence; sentence n gets at most `limits[n]` tokens.
+
+    `last_N`: the token before the first of each sentence; START where not given. It is no part of the output.
+    """
     rows = len(limits)
     device = state.device
-    limit_N = torch.tensor(limits, device=device)
-    last_N = torch.full((rows,), START, device=device)
-    alive_N = limit_N > 0
+    rules = Rules.of(wishes or Wishes(), limits, beam=1, device=device)
+    row_N = torch.arange(rows, device=device)
+    last_N = torch.full((rows,), START, device=device) if last_N is None else last_N.to(device)
+    alive_N = rules.limit_B > 0
     tokens, scores = [], []
     for t in range(max(limits, default=0)):
         logits_NV, state = step(last_N, state)
-        best_N, token_N = allowed_log_probabilities(logits_NV).max(-1)
+        best_N, token_N = rules.log_probabilities(logits_NV).max(-1)
         last_N = torch.where(alive_N, token_N, END)
         tokens.append(last_N)
         scores.append(torch.where(alive_N, best_N, 0.0))
-        alive_N = alive_N & (last_N != END) & (t + 1 < limit_N)
+        rules = rules.advance(row_N, last_N)
+        alive_N = alive_N & (last_N != END) & (t + 1 < rules.limit_B)
         if not alive_N.any():
             break
     if not tokens:

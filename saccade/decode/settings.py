@@ -1,13 +1,15 @@
 """How to search: the `decode` section of a recipe, and the search it asks for."""
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
+from torch import Tensor
 
 from saccade.config import Section
-from saccade.decode.beam import BeamRule, beam_search
+from saccade.decode.beam import BeamRule, Penalty, beam_search
 from saccade.decode.greedy import greedy
+from saccade.decode.rules import Wishes
 from saccade.decode.scores import normalised
 from saccade.types import Hypothesis, State, Step
 
@@ -15,34 +17,127 @@ from saccade.types import Hypothesis, State, Step
 class DecodeConfig(Section):
     beam: int = Field(5, ge=1, le=512)
     """How many prefixes are kept side by side; 1 is greedy."""
-    length: Literal["none", "average", "gnmt"] = "average"
-    """How scores of hypotheses of unlike lengths are made comparable."""
-    alpha: float = Field(1.0, ge=0.0)
-    """Exponent of the length normalisation: 0 = none, 1 = the mean log-probability of a token."""
+    stop: Literal["count", "length", "proven"] = "count"
+    """When a beam stops: at `beam` finished, at the longest length, or when log P(open) / lp(limit) ≤ the n-th best."""
+    length: Literal["none", "average", "power", "gnmt"] = "average"
+    """What log P is divided by: 1, |Y|, |Y|^α, or ((5 + |Y|) / 6)^α (Wu et al. 2016); |Y| counts END."""
+    alpha: float = Field(1.0, ge=0.0, allow_inf_nan=False)
+    """The α of power and gnmt: 0 = none, 1 with power = average. Another than 1 with average makes that power."""
+    coverage: float = Field(0.0, ge=0.0, allow_inf_nan=False)
+    """β of the coverage penalty, β Σ_i log min(Σ_j a_ij, 1) on top of a score (Wu et al. 2016); 0 = none."""
+    coverage_layer: int = -1
+    """Which layer's cross-attention is a_ij, the mean of its heads: from 0, the lowest; −1 is the last."""
+    no_repeat_ngram: int = Field(0, ge=0)
+    """No n-gram twice in an output, n being this (Paulus et al. 2018); 0 = not asked."""
+    groups: int = Field(1, ge=1)
+    """The beam is cut into so many, which `diversity` keeps apart (Vijayakumar et al. 2018)."""
+    diversity: float = Field(0.0, ge=0.0, allow_inf_nan=False)
+    """λ: a group ranks by log P − λ × the prefixes of groups before it that took the same token at this step."""
+    whole_words: bool = True
+    """Whether phrases that must or must not be in an output are whole words, or may be parts of words."""
     n_best: int = Field(1, ge=1)
     """How many hypotheses are returned; at most `beam`."""
+    min_length: int = Field(0, ge=0)
+    """No output ends before it has this many tokens, END not counted …"""
+    min_ratio: float = Field(0.0, ge=0.0, allow_inf_nan=False)
+    """… nor before min_ratio × source tokens; where that is more than is allowed, at the last place allowed."""
     max_length: int = Field(256, ge=1)
-    """No output is longer than this many tokens …"""
+    """No output is longer than this many tokens, END counted, …"""
     ratio: float = Field(2.0, gt=0.0)
     """… nor longer than ratio × source tokens + `extra`."""
     extra: int = Field(20, ge=0)
     """See `ratio`."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _average_with_an_exponent(cls, given: Any) -> Any:
+        """`average` had an exponent before `power` had a name: recipes and runs of then mean what they meant."""
+        match given:
+            case dict() if given.get("length", "average") == "average" and given.get("alpha", 1.0) != 1.0:
+                return given | {"length": "power"}
+        return given
+
     @model_validator(mode="after")
-    def _enough_beams(self) -> "DecodeConfig":
+    def _makes_sense(self) -> "DecodeConfig":
         if self.n_best > self.beam:
             raise ValueError(f"n_best is {self.n_best} and beam is {self.beam}: a beam holds at most that many outputs")
+        if self.length == "none" and self.alpha not in (0.0, 1.0):
+            raise ValueError(
+                f"length is none and alpha is {self.alpha:g}: without normalisation no exponent is heard; "
+                "set length to power or gnmt, or leave alpha out"
+            )
+        if self.beam > 1 and self.beam % self.groups:
+            raise ValueError(
+                f"groups is {self.groups} and beam is {self.beam}: a beam is cut into groups of one size; "
+                "make beam a multiple of groups"
+            )
+        if self.groups == 1 and self.diversity:
+            raise ValueError(
+                f"diversity is {self.diversity:g} and groups is 1: there are no groups to keep apart; set groups"
+            )
+        if self.groups > 1 and not self.diversity:
+            raise ValueError(
+                f"groups is {self.groups} and diversity is 0: every group would find the same; set diversity, as 0.5"
+            )
+        if self.coverage_layer != -1 and not self.coverage:
+            raise ValueError(
+                f"coverage_layer is {self.coverage_layer} and coverage is 0: nothing asks for a layer; set coverage"
+            )
+        if self.min_length >= self.max_length:
+            raise ValueError(
+                f"min_length is {self.min_length} and max_length is {self.max_length}, END counted: nothing could end; "
+                "make max_length larger"
+            )
         return self
 
     def limit(self, source_tokens: int) -> int:
+        """The most tokens of an output, END counted. Source tokens count END, too."""
         return min(self.max_length, int(self.ratio * source_tokens) + self.extra)
 
+    def least(self, source_tokens: int, limit: int) -> int:
+        """The fewest tokens of an output, END not counted; never so many that END has no place before the limit."""
+        return min(max(self.min_length, int(self.min_ratio * source_tokens)), max(limit - 1, 0))
 
-def search(step: Step, state: State, *, limits: list[int], config: DecodeConfig) -> list[list[Hypothesis]]:
-    if config.beam == 1:
-        return [[_ranked(only, config)] for [only] in greedy(step, state, limits=limits)]
-    rule = BeamRule(config.beam, config.length, config.alpha, config.n_best)
-    return beam_search(step, state, limits=limits, rule=rule)
+    def greedily(self) -> "DecodeConfig":
+        """The same limits and wishes without a beam."""
+        alone = {"beam": 1, "n_best": 1, "groups": 1, "diversity": 0.0, "coverage": 0.0, "coverage_layer": -1}
+        return self.model_copy(update=alone)
+
+    def widened(self, beam: int) -> "DecodeConfig":
+        """With a wider beam: what `beam` 1 does not hear of stays unheard."""
+        rule = self.rule
+        kept = {"stop": rule.stop, "groups": rule.groups, "diversity": rule.diversity}
+        return self.model_copy(update={"beam": beam, **kept})
+
+    @property
+    def rule(self) -> BeamRule:
+        groups, diversity = (1, 0.0) if self.beam == 1 else (self.groups, self.diversity)
+        stop = "count" if self.beam == 1 else self.stop
+        return BeamRule(self.beam, self.length, self.alpha, self.n_best, stop, groups, diversity)
+
+
+def search(
+    step: Step,
+    state: State,
+    *,
+    limits: list[int],
+    config: DecodeConfig,
+    last_N: Tensor | None = None,
+    wishes: Wishes | None = None,
+    penalty: Penalty | None = None,
+) -> list[list[Hypothesis]]:
+    """The n best hypotheses of each sentence. Of `wishes`, n-grams are what the config says of them.
+
+    A beam of one is greedy, whatever `stop` and `groups` say; where a penalty or a control asks for it, as a beam
+    search that stops by count, which is the same.
+    """
+    wishes = replace(wishes or Wishes(), no_repeat_ngram=config.no_repeat_ngram)
+    chooses = wishes.control is not None and wishes.control.chooses
+    if config.beam == 1 and penalty is None and not chooses:
+        found = greedy(step, state, limits=limits, last_N=last_N, wishes=wishes)
+        return [[_ranked(only, config)] for [only] in found]
+    rule = config.rule
+    return beam_search(step, state, limits=limits, rule=rule, last_N=last_N, wishes=wishes, penalty=penalty)
 
 
 def _ranked(hypothesis: Hypothesis, config: DecodeConfig) -> Hypothesis:

@@ -1,10 +1,14 @@
-"""Every attention weight of one example, re-run on the readable path with the output given."""
+"""Attention weights, re-run on the readable path with the output given: all of one example, cross-attention of many.
+
+Shapes: B sentences, H heads, T target tokens, S source tokens.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from saccade.models.translator import Translator
 from saccade.nn.watch import Watch
@@ -39,3 +43,29 @@ def attention_trace(
         for kind, layers in watch.attention.items()
     }
     return Trace(tuple(source_pieces), tuple(target_pieces), arrays, title)
+
+
+class _CrossAlone(Watch):
+    """A notebook for what the decoder looked at in the source: of many sentences the rest would fill the memory."""
+
+    def saw_attention(self, kind: str, weights_BHTS: Tensor) -> None:
+        if kind == "cross":
+            super().saw_attention(kind, weights_BHTS)
+
+    def saw_states(self, name: str, values_BTD: Tensor) -> None:
+        pass
+
+
+@torch.inference_mode()
+def cross_attention(model: Translator, batch: Batch) -> list[Tensor]:
+    """Of each layer (B, H, T, S): the weights by which each target token of a padded batch was chosen.
+
+    The decoder takes its readable path, as for `attention_trace`; the encoder, of which nothing is noted, need not.
+    There is no layer where the decoder has no attention to the source.
+    """
+    watch = _CrossAlone()
+    was_training = model.training
+    model.eval()
+    model.decoder.features(batch.decoder_input, model.encode(batch.source), watch)
+    model.train(was_training)
+    return watch.attention.get("cross", [])

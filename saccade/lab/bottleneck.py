@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from saccade.align import AlignConfig, Aligner
 from saccade.api import Model, TrainedRun, load, recipe, train
 from saccade.data.dates import DateExample, DatesData, examples
 from saccade.metrics.alignment import AlignmentScore, alignment_error, combine
 from saccade.metrics.interval import Interval, wilson
+from saccade.metrics.links import Gold, alignment_scores
+from saccade.metrics.score import Score
 from saccade.text import Tokenizer
 from saccade.train.events import Event
 from saccade.types import Trace
@@ -73,6 +76,8 @@ class Result:
     alignment: AlignmentScore | None
     alignment_layer: int
     """Which decoder layer's attention, averaged over heads, lies closest to the known alignment; from 0."""
+    links: dict[str, Score] | None
+    """`date_links` of that layer: of each target character the most attended source character."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,7 @@ def _score(contestant: Contestant, model: Model, run: TrainedRun, test: Sequence
         inside = [ok for ok, each in zip(right, test, strict=True) if low <= len(each.source) <= high]
         by_length.append(Share(sum(inside), len(inside)))
     layer, alignment = _alignment(model, test[:ALIGNED])
+    settings = AlignConfig(unit="token", layer=layer + 1)
     return Result(
         contestant,
         model.parameters,
@@ -155,6 +161,7 @@ def _score(contestant: Contestant, model: Model, run: TrainedRun, test: Sequence
         tuple(by_length),
         alignment,
         layer,
+        None if alignment is None else date_links(model.aligner(settings), test[:ALIGNED]),
     )
 
 
@@ -181,6 +188,22 @@ def token_alignment(example: DateExample, source: Tokenizer) -> list[list[int]]:
         count += len(source.encode(character))
     begins.append(count)
     return [[token for at in places for token in range(begins[at], begins[at + 1])] for places in example.alignment]
+
+
+def date_links(aligner: Aligner, test: Sequence[DateExample]) -> dict[str, Score]:
+    """AER, precision and recall of links between characters; `aligner` links tokens.
+
+    A link is sure where one source character alone decides the target's, and possible where several do together. The
+    hyphens come from nowhere and are not scored.
+    """
+    found = aligner.align([each.source for each in test], [each.target for each in test])
+    links, gold = [], []
+    for one, each in zip(found, test, strict=True):
+        places = token_alignment(each, aligner.engine.text.source)
+        sure = [(at[0], j) for j, at in enumerate(places) if len(at) == 1]
+        gold.append(Gold.of(sure, [(i, j) for j, at in enumerate(places) for i in at]))
+        links.append(frozenset((i, j) for i, j in one.links if places[j]))
+    return alignment_scores(links, gold)
 
 
 def _traces(

@@ -52,6 +52,11 @@ class RecurrentDecoderConfig(RecurrentConfig):
         """Whether source and target must have one vocabulary."""
         return self.attention is not None and self.attention.pointer
 
+    @property
+    def cross_layers(self) -> int:
+        """How many layers look at the source and can tell where."""
+        return self.layers if self.fuses else int(self.attention is not None and self.attention.score != "last")
+
     def output_width(self, memory_width: int) -> int:
         """How wide the vector is that the output layer reads."""
         return self.width if self.attention is None else self.attention.output_width(self.width, memory_width)
@@ -163,8 +168,12 @@ class RecurrentDecoder(nn.Module):
         logits_N1V, state = self.prefill(last_N[:, None], state)
         return logits_N1V[:, 0], state
 
-    def prefill(self, prefix_NT: Tensor, state: State) -> tuple[Tensor, State]:
-        notes, after = self._read_on(self._embedded(prefix_NT), state, None)
+    @property
+    def cross_layers(self) -> int:
+        return self.config.cross_layers
+
+    def prefill(self, prefix_NT: Tensor, state: State, watch: Watch | None = None) -> tuple[Tensor, State]:
+        notes, after = self._read_on(self._embedded(prefix_NT), state, watch)
         return self._logits(self._dropped(notes), _copied(state.source, *prefix_NT.shape)), after
 
     def forward(self, given: Tokens, encoded: Encoded, watch: Watch | None = None) -> Tensor:

@@ -174,6 +174,11 @@ class TransformerConfig(Section):
     def copies(self) -> bool:
         return False
 
+    @property
+    def cross_layers(self) -> int:
+        """As a decoder: how many layers look at the source and can tell where."""
+        return self.layers
+
     def output_width(self, memory_width: int) -> int:
         """As a decoder: how wide the vector is that the output layer reads."""
         return self.width

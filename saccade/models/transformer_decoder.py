@@ -72,14 +72,18 @@ class TransformerDecoder(nn.Module):
         logits_N1V, state = self.prefill(last_N[:, None], state)
         return logits_N1V[:, 0], state
 
-    def prefill(self, prefix_NT: Tensor, state: State) -> tuple[Tensor, State]:
+    @property
+    def cross_layers(self) -> int:
+        return len(self.stack.blocks)
+
+    def prefill(self, prefix_NT: Tensor, state: State, watch: Watch | None = None) -> tuple[Tensor, State]:
         layout, place_N = _even(prefix_NT), state.hypothesis["place"]
         at_NT = place_N[:, None] + torch.arange(prefix_NT.shape[1], device=prefix_NT.device)
         x_NTD = self.entered(prefix_NT, at_NT, layout)
         memories = [Memory(kv_BS2HK, _read(kv_BS2HK, state)) for kv_BS2HK in state.source.get("kv", ())]
         places = zip(state.hypothesis["k"], state.hypothesis["v"], strict=True)
         caches = [Cache(k_NMHK, v_NMHK, place_N) for k_NMHK, v_NMHK in places]
-        out_NTD = self.stack(x_NTD, layout, memories=memories or None, caches=caches)
+        out_NTD = self.stack(x_NTD, layout, memories=memories or None, caches=caches, watch=watch)
         hypothesis = state.hypothesis | {"place": place_N + prefix_NT.shape[1]}
         return self.output(out_NTD), State(state.source, hypothesis)
 

@@ -121,5 +121,17 @@ class Translator(Trainable):
     def step(self, last_N: Tensor, state: State) -> tuple[Tensor, State]:
         return self.decoder.step(last_N, state)
 
+    @property
+    def cross_layers(self) -> int:
+        """How many of the decoder's layers look at the source and can tell where."""
+        return self.decoder.cross_layers
+
+    def looking_step(self, last_N: Tensor, state: State, layer: int) -> tuple[Tensor, State, Tensor]:
+        """A step, and where one of the layers looked meanwhile: the mean of its heads' weights, (N, S)."""
+        watch = Watch()
+        logits_N1V, state = self.decoder.prefill(last_N[:, None], state, watch)
+        weights_BHQS = watch.attention["cross"][layer]  # the queries to one source may be those of its hypotheses
+        return logits_N1V[:, 0], state, weights_BHQS.float().mean(1).reshape(len(last_N), -1)
+
     def prefill(self, prefix_NT: Tensor, state: State) -> tuple[Tensor, State]:
         return self.decoder.prefill(prefix_NT, state)

@@ -13,12 +13,12 @@ import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError, model_validator
 
 from saccade import presets
-from saccade.checkpoint import CONFIG, Loaded
+from saccade.checkpoint import CONFIG, Loaded, RunFolder, files_of
 from saccade.config import plain
 from saccade.data.batching import Cursor
 from saccade.data.chorales import ChoralesData, frames_of
 from saccade.data.columns import Columns
-from saccade.data.files import Counts
+from saccade.data.files import Counts, locate
 from saccade.data.plain_text import Stretch, TextData, measured, read_text
 from saccade.data.splits import Split
 from saccade.data.streams import ReadConfig, Streams, StreamsConfig, Windows, WindowsConfig
@@ -36,7 +36,17 @@ from saccade.models.trainable import Trainable
 from saccade.tasks.base import Recipe, preset_gives
 from saccade.tasks.vectors import begin_with, check_vectors, open_run_vectors, write_run_vectors
 from saccade.tasks.vectors import told as told_of_vectors
-from saccade.text import BpeText, ByteText, CharText, TextConfig, TextPair, Tokenizer, WordText, train_tokenizers
+from saccade.text import (
+    BpeText,
+    ByteText,
+    CharText,
+    RunText,
+    StreamText,
+    TextPair,
+    Tokenizer,
+    WordText,
+    train_tokenizers,
+)
 from saccade.text.pair import SOURCE_FILE
 from saccade.train.validation import mean_loss, stream_loss
 from saccade.types import Batch
@@ -58,7 +68,7 @@ class LanguageModelRecipe(Recipe):
     """language-model: learn to say of every token of a text how probable it is, given those before it."""
     data: LanguageData
     """The text: your own files, generated sentences, or music."""
-    text: TextConfig
+    text: StreamText
     """How text is cut into tokens."""
     read: ReadConfig = StreamsConfig()
     """How the text is read: streams, whose state is carried on; or windows, which a Transformer needs and has where
@@ -89,6 +99,8 @@ class LanguageModelRecipe(Recipe):
                 "stretch of text to the next: use windows"
             )
         check_vectors(self.model.vectors, self.text.kind)
+        if isinstance(self.text, RunText):
+            return self
         if not self.text.shared:
             raise ValueError("text.shared is false, but a language model's text has one side: leave it out")
         if isinstance(self.text, BpeText) and self.text.dropout:
@@ -127,6 +139,8 @@ class LanguageModelRecipe(Recipe):
         return found
 
     def vocabularies(self, base: Path) -> tuple[dict[str, int], bool]:
+        if isinstance(self.text, RunText):
+            return {"text": tokenizer_of_run(self.text, base).size}, True
         if isinstance(self.text, (CharText, ByteText)):
             with closing(_text_of(self.data, "train", base)) as parts:
                 learnt = train_tokenizers(self.text, [part.text for part in islice(parts, SAMPLE)], (), self.seed)
@@ -168,6 +182,22 @@ class LanguageModelRecipe(Recipe):
         store = TextStore.open(run / "data" / "valid")
         words = TextPair.load(run).source.decode(store.stretch(0).tolist()).split()
         return ["saccade", "generate", str(run), *words[:1]]
+
+
+_DROPS = "but the tokenizer cuts words at white space, which drops them"
+
+
+def tokenizer_of_run(text: RunText, base: Path) -> Tokenizer:
+    """That of the run that `text` names, checked as for a model that is loaded."""
+    path = locate(text.run, base).path
+    try:
+        RunFolder.open(path).verify()
+        if SOURCE_FILE not in files_of(path):
+            raise UsageError(f"{path}: has no tokenizer that a text could be cut by.")
+        pair = TextPair.load(path)
+    except SaccadeError as error:
+        raise type(error)(f"text.run: {error}") from None
+    return pair.source if text.side == "source" else pair.target
 
 
 def _text_of(data: LanguageData, split: Split, base: Path) -> Generator[Stretch, None, None]:
@@ -214,8 +244,14 @@ class LanguageModelTask:
     files = (SOURCE_FILE,)
 
     def learn(self, folder: Path) -> None:
-        lines = (part.text for part in _text_of(self.recipe.data, "train", self.base))
-        pair = train_tokenizers(self.recipe.text, lines, (), self.recipe.seed)
+        if isinstance(self.recipe.text, RunText):
+            taken = tokenizer_of_run(self.recipe.text, self.base)
+            pair = TextPair(taken, taken, shared=True)
+        else:
+            lines = (part.text for part in _text_of(self.recipe.data, "train", self.base))
+            pair = train_tokenizers(self.recipe.text, lines, (), self.recipe.seed)
+        if ends_of(self.recipe.data) == "file" and pair.source.cuts_at_spaces:
+            raise UsageError(f"data.ends is file, where line feeds are tokens, {_DROPS}: use ends: line.")
         try:
             pair.save(folder)
         except OSError as error:

@@ -76,6 +76,21 @@ class TranslateRecipe(Recipe):
         return self
 
     @model_validator(mode="after")
+    def _coverage_can_be_told(self) -> "TranslateRecipe":
+        layers, layer = self.model.decoder.cross_layers, self.decode.coverage_layer
+        if self.decode.coverage and not layers:
+            raise ValueError(
+                "decode.coverage goes by the decoder's weights over the source's tokens, but model.decoder has none: "
+                "set coverage to 0, or give the decoder an attention"
+            )
+        if not -max(layers, 1) <= layer < max(layers, 1):
+            raise ValueError(
+                f"decode.coverage_layer is {layer}, but {layers} of the decoder's layers look at the source: give 0 to "
+                f"{layers - 1}, or -1 for the last"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _parsed_where_a_parse_is_read(self) -> "TranslateRecipe":
         if not self.model.encoder.reads_parse:
             return self

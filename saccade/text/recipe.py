@@ -133,6 +133,21 @@ class UnigramText(_BothSides, UnigramSide):
 TextConfig = Annotated[CharText | ByteText | WordText | BpeText | UnigramText, Field(discriminator="kind")]
 
 
+class RunText(Section):
+    """The tokenizer of another run, as it is: for a language model that is to decide with a translator."""
+
+    kind: Literal["run"] = "run"
+    """As another run cuts its text: nothing is learnt."""
+    run: str
+    """That run's folder; its tokenizer is copied."""
+    side: Literal["target", "source"] = "target"
+    """Which side's, where the two sides of its data are cut otherwise."""
+
+
+StreamText = Annotated[CharText | ByteText | WordText | BpeText | UnigramText | RunText, Field(discriminator="kind")]
+"""How a text that has one side is cut."""
+
+
 def sides(text: TextConfig) -> tuple[SideText, SideText]:
     """How sources are cut, and how targets."""
     return text, text if text.target is None else text.target

@@ -2,6 +2,7 @@
 
 import re
 from array import array
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -68,6 +69,11 @@ class Tokenizer:
         return len(self._pieces)
 
     @property
+    def cuts_at_spaces(self) -> bool:
+        """Whether words are what white space separates, which is not kept."""
+        return self._at_spaces
+
+    @property
     def model(self) -> Model:
         """The vocabulary with its merges or scores, as plain values."""
         return TokenizerFile.read(self._json, "tokenizer.json").model
@@ -125,6 +131,20 @@ class Tokenizer:
         begins = np.cumsum(sizes) - sizes
         words: list[int] = np.minimum(np.searchsorted(ends, begins, side="right"), len(ends) - 1).tolist()
         return words
+
+    def written_places(self, ids: Sequence[int]) -> list[int]:
+        """As `word_places`, of ids that a model wrote, in any cut: the word of `decode(ids)` that each is a part of."""
+        self._check(ids)
+        reader = getincrementaldecoder("utf-8")("replace")
+        begins, parts, size = [], [], 0
+        for each in ids:
+            part = self._bytes[each]
+            parts.append(reader.decode(b" " + part if part and size and self.is_set_off(each) else part))
+            begins.append(size)
+            size += len(parts[-1])
+        text = "".join((*parts, reader.decode(b"", final=True)))
+        ends = [found.end() for found in _WORD_WITH_SPACE.finditer(text)] or [0]
+        return np.minimum(np.searchsorted(ends, begins, side="right"), len(ends) - 1).tolist()  # type: ignore[no-any-return]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids; PAD, START and END say nothing, and bytes that are no UTF-8 become U+FFFD.

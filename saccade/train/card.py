@@ -1,5 +1,6 @@
 """The model card: what a run folder says of itself to whoever finds it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from saccade.config import to_yaml
@@ -48,7 +49,7 @@ def card(recipe: dict[str, Any], prepared: Prepared, finished: Finished) -> str:
 {to_yaml(front)}---
 # {finished.path.name}
 
-{" → ".join(sides)}, {prepared.parameters:,} parameters, text as {recipe["text"]["kind"]} tokens ({sizes}).
+{" → ".join(sides)}, {prepared.parameters:,} parameters, text as {_tokens(recipe["text"])} ({sizes}).
 
 ## Data
 
@@ -69,3 +70,7 @@ The whole recipe is train.yaml, the log metrics.jsonl.
 
 It has seen nothing but the data above: on other text, expect worse. It has no notion of what it does not know.
 """
+
+
+def _tokens(text: Mapping[str, Any]) -> str:
+    return f"the tokens of {text['run']}" if text["kind"] == "run" else f"{text['kind']} tokens"

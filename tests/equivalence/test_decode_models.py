@@ -4,16 +4,24 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from saccade.decode.coverage import LEAST, covered
 from saccade.decode.settings import DecodeConfig, search
 from saccade.models.translator import Translator
-from saccade.types import END, Batch, Hypothesis, Tokens
+from saccade.nn.watch import Watch
+from saccade.types import END, Batch, Hypothesis, State, Tokens
 from tests.cases import TranslatorCase, every_translator, name_of, sentence
 
 translators = pytest.mark.parametrize("case", every_translator(), ids=name_of)
 configs = pytest.mark.parametrize(
     "config",
-    [DecodeConfig(beam=1), DecodeConfig(beam=3, n_best=3), DecodeConfig(beam=2, length="gnmt", alpha=0.6)],
-    ids=["greedy", "beam 3", "beam 2, gnmt"],
+    [
+        DecodeConfig(beam=1),
+        DecodeConfig(beam=3, n_best=3),
+        DecodeConfig(
+            beam=4, n_best=4, length="gnmt", alpha=0.6, stop="proven", groups=2, diversity=0.5, no_repeat_ngram=2
+        ),
+    ],
+    ids=["greedy", "beam 3", "beam 4, gnmt, proven, two groups"],
 )
 LIMITS = [5, 7, 2, 4]
 
@@ -48,3 +56,51 @@ def test_a_hypothesis_is_scored_as_the_model_scores_it_given(case: TranslatorCas
             log_p = logits[0].log_softmax(-1).gather(-1, target.ids[0][:, None]).squeeze(-1)
             assert_close(torch.tensor(each.token_log_probabilities), log_p, rtol=1e-4, atol=1e-4)
             assert_close(torch.tensor(each.log_probability), log_p.sum(), rtol=1e-4, atol=1e-4)
+
+
+# ---- where they looked
+
+
+def covered_search(
+    model: Translator, source: Tokens, limits: list[int], config: DecodeConfig, layer: int
+) -> list[list[Hypothesis]]:
+    counts_BS = torch.arange(source.layout.longest) < source.layout.lengths_B[:, None] - 1
+    begun = model.start(model.encode(source), max(limits))
+
+    def looking(last_N: torch.Tensor, state: State) -> tuple[torch.Tensor, State, torch.Tensor]:
+        return model.looking_step(last_N, state, layer)
+
+    step, state, penalty = covered(looking, begun, counts_BS=counts_BS, beta=config.coverage)
+    return search(step, state, limits=limits, config=config, penalty=penalty)
+
+
+looking_translators = pytest.mark.parametrize(
+    "case", [case for case in every_translator() if case.build().cross_layers], ids=name_of
+)
+
+
+@looking_translators
+@torch.no_grad()
+def test_coverage_is_that_of_the_output_given_to_the_readable_path(case: TranslatorCase) -> None:
+    """Of all hypotheses, whose sums a beam has moved about, against the attention of `explain`, layer by layer."""
+    model, source = case.build(), case.batch().source
+    config = DecodeConfig(beam=3, n_best=3, coverage=0.3)
+    for layer in (0, -1):
+        for b, found in enumerate(covered_search(model, source, LIMITS, config, layer)):
+            for each in found:
+                target = Tokens.of([[*each.tokens, END] if each.ended else each.tokens])
+                watch = Watch()
+                model(Batch(sentence(source, b), target), watch)
+                seen_S = watch.attention["cross"][layer][0].mean(0).sum(0)[:-1]  # over heads, over tokens; without END
+                penalty = 0.3 * seen_S.clamp(LEAST, 1.0).log().sum().item()
+                mean = each.log_probability / len(each.token_log_probabilities)
+                assert each.score == pytest.approx(mean + penalty, abs=2e-4)
+
+
+def test_a_beam_of_one_with_coverage_is_greedy_but_for_its_score() -> None:
+    case = next(case for case in every_translator() if case.build().cross_layers)
+    model, source = case.build(), case.batch().source
+    plain = decode(model, source, LIMITS, DecodeConfig(beam=1))
+    covering = covered_search(model, source, LIMITS, DecodeConfig(beam=1, coverage=0.3), -1)
+    assert [each.tokens for (each,) in plain] == [each.tokens for (each,) in covering]
+    assert all(one.score <= other.score for (one,), (other,) in zip(covering, plain, strict=True))

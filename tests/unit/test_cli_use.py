@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 import saccade
+from saccade.decode.phrases import holds
 from tests.support.cli import saccade_command, saccade_process, shake, write_corpus
 
 
@@ -136,7 +137,7 @@ def test_a_length_penalty_is_heard_where_the_recipe_has_none() -> None:
     model.decode = model.decode.model_copy(update={"length": "none"})
     assert model.decoding().length == "none"
     chosen = model.decoding(length_penalty=0.5)
-    assert (chosen.length, chosen.alpha) == ("average", 0.5)
+    assert (chosen.length, chosen.alpha) == ("power", 0.5)
 
 
 @pytest.mark.parametrize(
@@ -389,3 +390,49 @@ def test_a_closed_stream_is_told_in_words(home: Path, closed: int, status: int, 
     assert done.returncode == status, done.stderr
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# ---- lexical constraints
+
+
+def test_phrases_for_all_lines_and_for_one() -> None:
+    asked = ["--must", "fade", "--must-not", "a", "--must-not", "b"]
+    lines = split(translated("wild", "dead beef", "ab", *asked))
+    assert len(lines) == 2
+    for line in lines:
+        assert [holds(line, phrase) for phrase in ("fade", "a", "b")] == [1, 0, 0]
+    rows = [{"text": "dead", "must": ["ace", "fade"]}, {"text": "beef", "must_not": ["a"]}, {"text": "ab"}]
+    stdin = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    both, one, other = split(
+        translated("wild", "--input-format", "jsonl", "--must", "fade", "--beam", "1", stdin=stdin)
+    )
+    assert holds(both, "ace") == 1
+    assert [holds(line, "fade") for line in (both, one, other)] == [1, 1, 1]  # asked for in both places, meant once
+    model = saccade.load("wild", "cpu")
+    assert model.translate(saccade.Request("dead", must=["ace", "fade"]), beam=1).text == both
+
+
+def test_what_is_unmet_is_told() -> None:
+    done = saccade_command("translate", "wild", "ab", "", "--must", "fade", "--format", "jsonl")
+    found, empty = (json.loads(line)["hypotheses"][0] for line in split(done.stdout))
+    assert found["unmet"] == []
+    assert (empty["text"], empty["unmet"]) == ("", ["fade"])
+    assert "1 output not as must and must_not ask: an empty line" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--must", " "], "line 1: must: ' ' has no word in it. Leave it out"),
+        (["--must", "a b", "--must-not", "b"], "line 1: must: 'a b' holds 'b', which must_not forbids"),
+        (["--prefix", "a b c", "--must-not", "b"], "line 1: prefix: 'a b c' holds 'b', which must_not forbids"),
+        (
+            ["--must", "a", "--decode", "groups=2", "--decode", "diversity=1", "--beam", "4"],
+            "line 1: must: 'a' is asked for, and decode.groups is 2",
+        ),
+    ],
+)
+def test_phrases_that_cannot_be_are_refused(arguments: list[str], told: str) -> None:
+    done = saccade_command("translate", "wild", "ab", *arguments)
+    assert done.exit_code == 2
+    assert told in done.stderr

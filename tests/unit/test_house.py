@@ -18,8 +18,9 @@ FLOOR = {"types", "config", "errors", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
     "metrics", "evaluate", "inspect", "view", "translate", "fill", "classify", "generate", "likelihood", "tag",
-    "score_tags", "tasks", "recipe", "device", "disk", "integrity", "weights",
-    "model",
+    "constraints", "score_tags", "align", "tasks", "recipe", "device", "disk", "integrity", "partners", "rerank",
+    "weights",
+    "model", "joint",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets"}
 
@@ -39,7 +40,8 @@ ARROWS: dict[str, set[str]] = {
     "decode": set(),
     "metrics": set(),
     "device": set(),  # which device a name means
-    "translate": {"text", "data", "models", "checkpoint", "decode"},
+    "constraints": {"text", "decode"},  # phrases → what a search needs to see to them
+    "translate": {"text", "data", "models", "checkpoint", "decode", "constraints"},
     "tag": {"text", "data", "models", "checkpoint", "disk"},
     "score_tags": {"text", "metrics", "tag"},
     "fill": {"text", "data", "models", "checkpoint"},
@@ -47,7 +49,11 @@ ARROWS: dict[str, set[str]] = {
     "evaluate": {"text", "data", "models", "checkpoint", "decode", "metrics", "translate"},
     "likelihood": {"data", "models", "loss"},  # a language model and a text → what every token costs
     "generate": {"text", "data", "models", "decode", "metrics", "likelihood"},
+    "partners": {"text", "data", "models", "decode", "translate", "generate"},  # who decides at every step
+    "rerank": {"text", "decode", "translate", "evaluate", "generate"},  # who ranks whole outputs anew
     "inspect": {"models", "decode", "translate", "classify"},
+    # a translator's attention → which word comes from which
+    "align": {"text", "data", "translate", "inspect", "metrics"},
     "view": {"metrics"},
     # for each task its recipe, data, batches and validation; training itself knows none of them
     "tasks": {
@@ -77,10 +83,11 @@ ARROWS: dict[str, set[str]] = {
     "export": {"models", "checkpoint"},
     "recipes": set(),
     "presets": set(),
-    "model": BELOW_THE_LAB - {"recipe", "model"},  # one class with a method for every verb
+    "model": BELOW_THE_LAB - {"recipe", "model", "joint"},  # one class with a method for every verb
+    "joint": {"decode", "partners", "rerank", "model"},  # several runs as one model
     "api": EVERYTHING - {"api", "lab"},
     "cli": EVERYTHING,
-    "__init__": {"api", "recipe"},
+    "__init__": {"api", "recipe", "translate", "joint"},
     "__main__": {"cli"},
 }
 FLOORS: dict[str, set[str]] = {"types": set(), "errors": set(), "config": {"errors"}, "metrics": {"errors"}}

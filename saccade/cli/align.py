@@ -1,0 +1,265 @@
+"""`align`: which word of a target comes from which word of its source, and how often that is right."""
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from saccade.cli.options import BatchTokens, Device
+from saccade.cli.streams import count, output, read_lines, say, tell, to_json
+from saccade.errors import UsageError
+
+if TYPE_CHECKING:
+    from saccade.align import Aligner, Alignment
+    from saccade.metrics.links import Gold, Links
+    from saccade.metrics.score import Score
+
+Format = Literal["text", "jsonl", "json", "tsv", "markdown"]
+Lines = list[str]
+AT_ONCE = 1000
+"""Pairs that are read into tokens together."""
+
+
+def align(
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="A run folder with attention; or a file of links that --gold is to score."),
+    ],
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A file of sources; - is stdin. Without TARGET: of source<TAB>target, which more columns may follow.",
+            show_default=False,
+        ),
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Argument(metavar="TARGET", help="A file with their targets, line by line.", show_default=False),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--output", "-o", help="Where the links go; - is stdout.")] = None,
+    method: Annotated[
+        Literal["argmax", "intersection", "union", "grow-diag", "threshold"],
+        typer.Option(
+            help="argmax: of each target word the most attended source word. intersection, union, grow-diag: that, "
+            "joined with the same the other way round. threshold: all links with at least that weight."
+        ),
+    ] = "argmax",
+    threshold: Annotated[
+        float | None, typer.Option(help="The least weight, of --method threshold. Default: 0.2.", show_default=False)
+    ] = None,
+    layer: Annotated[
+        int | None,
+        typer.Option(help="Decoder layer, from 1. Default: the last but one, or the only one.", show_default=False),
+    ] = None,
+    head: Annotated[
+        int | None, typer.Option(help="Head, from 1. Default: the mean of all.", show_default=False)
+    ] = None,
+    step: Annotated[
+        Literal["output", "input"],
+        typer.Option(help="Of each token the weights of the step that writes it, or of the next, which reads it."),
+    ] = "output",
+    unit: Annotated[
+        Literal["word", "token"], typer.Option(help="Link words, which white space separates, or tokens.")
+    ] = "word",
+    reverse: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="A run from target to source, whose alignment is the other one to join."),
+    ] = None,
+    gold: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Score against these links, a line each: i-j sure, i?j or ipj possible. Of lines with tabs, what "
+            "stands behind the last.",
+        ),
+    ] = None,
+    one_based: Annotated[
+        bool, typer.Option("--one-based", help="--gold counts words from 1; links to 0, no word, are left out.")
+    ] = False,
+    swap: Annotated[bool, typer.Option("--swap", help="--gold has the target first; a file of pairs, too.")] = False,
+    format_: Annotated[
+        Format | None,
+        typer.Option(
+            "--format",
+            "-f",
+            help="Links: text (Pharaoh's i-j) or jsonl. With --gold, of the scores: text, json, tsv or markdown.",
+            show_default=False,
+        ),
+    ] = None,
+    batch_tokens: BatchTokens = 4096,
+    device: Device = "auto",
+) -> None:
+    """Align given pairs by a model's attention.
+
+    One line of links for each pair, source-target, words counted from 0. With --gold: alignment error rate, precision
+    and recall, with 95 % confidence intervals; the links go to -o, where it is given.
+    """
+    shape = _format(format_, scored=gold is not None)
+    if gold is None and (one_based or swap):
+        raise UsageError("--one-based and --swap say how --gold is written; give it, too, or leave them out.")
+    if run.is_file():
+        if source is not None or gold is None:
+            raise UsageError(f"{run}: is a file of links: give --gold to score it against, and nothing to align.")
+        _score_file(run, gold, one_based, swap, shape)
+        return
+    if source is None:
+        raise UsageError("SOURCE: there is nothing to align. Give a file of sources and one of targets, or of pairs.")
+    if [str(file) for file in (source, target, gold)].count("-") > 1:
+        raise UsageError("-: stdin can be read once; give files for the others.")
+    sources, targets = _pairs(source, target, swap)
+    right = None if gold is None else _gold(gold, len(sources), source, one_based, swap)
+    settings = {"method": method, "threshold": threshold, "layer": layer, "head": head, "step": step, "unit": unit}
+    aligner = _aligner(run, reverse, device, settings)
+    if target is None and aligner.engine.model.reads_parse:
+        raise UsageError(
+            f"{run}: reads dependency trees, behind a tab on each line: give SOURCE and TARGET, each a file."
+        )
+    found = _written(aligner, sources, targets, batch_tokens, out if out or right is None else Path(os.devnull), shape)
+    if right is None:
+        return
+    for number, (each, links) in enumerate(zip(found, right, strict=True), start=1):
+        each.check(links, f"{gold} line {number}")
+    about = {"run": str(run), "reverse": None if reverse is None else str(reverse), "gold": str(gold)}
+    _tell([each.links for each in found], right, shape, about | {"align": aligner.config.model_dump()})
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What scores need of an alignment."""
+
+    links: "Links"
+    source: int
+    target: int
+    cut: bool
+
+    def check(self, right: "Gold", place: str) -> None:
+        if not self.cut:  # what was not read cannot be told from what is not there
+            from saccade.metrics.links import check_range
+
+            check_range(right.possible, self.source, self.target, place)
+
+
+def _written(
+    aligner: "Aligner", sources: Lines, targets: Lines, batch_tokens: int, out: Path | None, shape: Format
+) -> list[_Found]:
+    """Align, write every line as soon as it is found, and keep what is scored."""
+    found: list[_Found] = []
+    with output(out) as file:
+        for begin in range(0, len(sources), AT_ONCE):
+            some = slice(begin, begin + AT_ONCE)
+            for each in aligner.align(sources[some], targets[some], batch_tokens, first=begin + 1):
+                file.write((to_json(_as_dict(each)) if shape == "jsonl" else str(each)) + "\n")
+                found.append(_Found(each.links, len(each.source), len(each.target), each.cut))
+    if cut := sum(each.cut for each in found):
+        tell(f"{count(cut, 'pair')} longer than {aligner.engine.max_source:,} tokens: the rest of each was not read.")
+    return found
+
+
+def _format(asked: Format | None, *, scored: bool) -> Format:
+    known: tuple[Format, ...] = ("text", "json", "tsv", "markdown") if scored else ("text", "jsonl")
+    if asked is not None and asked not in known:
+        what = "scores (--gold)" if scored else "links"
+        raise UsageError(f"--format is {asked}; of {what} it must be one of {', '.join(known)}.")
+    return asked or known[0]
+
+
+def _aligner(run: Path, reverse: Path | None, device: str, settings: dict[str, Any]) -> "Aligner":
+    from saccade import config
+    from saccade.align import AlignConfig
+    from saccade.api import load
+
+    chosen = config.parse(AlignConfig, settings, "align")
+    return load(run, device).aligner(chosen, None if reverse is None else load(reverse, device))
+
+
+def _as_dict(each: "Alignment") -> dict[str, object]:
+    return {"source": each.source, "target": each.target, "links": sorted(each.links), "cut": each.cut}
+
+
+# ---- reading
+
+
+def _pairs(source: Path, target: Path | None, swap: bool) -> tuple[Lines, Lines]:
+    if target is not None:
+        sources, targets = read_lines(source), read_lines(target)
+        if len(sources) != len(targets):
+            raise UsageError(
+                f"{source} has {count(len(sources), 'line')} and {target} {len(targets):,}; they must pair up."
+            )
+        return sources, targets
+    rows = [line.split("\t") for line in read_lines(source)]
+    for number, row in enumerate(rows, start=1):
+        if len(row) == 1 and row[0]:
+            raise UsageError(
+                f"{source} line {number}: has no tab. Without TARGET each line is a source, a tab and its target."
+            )
+    sides = [row[0] for row in rows], [row[1] if len(row) > 1 else "" for row in rows]
+    return (sides[1], sides[0]) if swap else sides
+
+
+def _gold(path: Path, pairs: int, source: Path, one_based: bool, swap: bool) -> "list[Gold]":
+    from saccade.metrics.links import read_gold
+
+    lines = read_lines(path)
+    if len(lines) != pairs:
+        raise UsageError(f"{source} has {count(pairs, 'line')} and {path} {len(lines):,}; they must pair up.")
+    first = 1 if one_based else 0
+    found = [
+        read_gold(line.rpartition("\t")[2], f"{path} line {number}", first=first)
+        for number, line in enumerate(lines, start=1)
+    ]
+    if null := sum(each.null for each in found):
+        tell(f"{path}: {count(null, 'link')} to no word (0, counting from 1), left out.")
+    return [each.swapped() for each in found] if swap else found
+
+
+# ---- scores
+
+
+def _score_file(path: Path, gold: Path, one_based: bool, swap: bool, shape: Format) -> None:
+    from saccade.metrics.links import read_links
+
+    if str(path) == str(gold):
+        raise UsageError(f"--gold {gold}: is the file that is to be scored against it.")
+    found = [read_links(line, f"{path} line {number}") for number, line in enumerate(read_lines(path), start=1)]
+    right = _gold(gold, len(found), path, one_based, swap)
+    _tell(found, right, shape, {"links": str(path), "gold": str(gold)})
+
+
+def _tell(found: "Sequence[Links]", right: "Sequence[Gold]", shape: Format, about: dict[str, Any]) -> None:
+    from saccade.metrics.links import alignment_scores
+
+    say(_shown(alignment_scores(found, right), shape, about))
+
+
+def _shown(scores: "dict[str, Score]", shape: Format, about: dict[str, Any]) -> str:
+    from saccade.metrics.score import digits
+    from saccade.view import table
+
+    if shape == "json":
+        return to_json(about | {"scores": {name: score.to_dict() for name, score in scores.items()}}, indent=2)
+    if shape == "tsv":
+        heads = ("metric", "value", "low", "high", "pairs", "signature")
+        cells = [(name, digits(s), *_ends(s, ("", "")), str(s.count), s.signature or "") for name, s in scores.items()]
+        return "\n".join("\t".join(row) for row in (heads, *cells))
+    rows = [
+        {
+            "metric": score.name,
+            "value": digits(score),
+            "95 % interval": " – ".join(_ends(score, ())),
+            "pairs": f"{score.count:,}",
+            "signature": score.signature or "",
+        }
+        for score in scores.values()
+    ]
+    draw = table.markdown if shape == "markdown" else table.render
+    return draw(rows, list(rows[0]))
+
+
+def _ends(score: "Score", unknown: Iterable[str]) -> Iterable[str]:
+    return unknown if math.isnan(score.low) else (f"{score.low:.1f}", f"{score.high:.1f}")

@@ -1,0 +1,273 @@
+"""A data set of the catalogue → a folder: from a mirror or its address, resumed where it broke off, and checked."""
+
+import gzip
+import hashlib
+import http.client
+import lzma
+import os
+import shutil
+import time
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Literal, cast
+
+from saccade.data.catalogue import CatalogueFile, DataSet, find
+from saccade.errors import SaccadeError, UsageError
+
+CHUNK = 1 << 18
+ATTEMPTS = 5
+WAIT = 0.5
+"""Seconds before the first new attempt; twice as long before each other."""
+TIMEOUT = 30.0
+PART = ".part"
+_BROKEN = (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile)  # of a packed file
+Told = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file that is there now, and how it came."""
+
+    path: Path
+    came: Literal["there", "mirror", "address"]
+
+
+def fetch(
+    name: str,
+    to: Path,
+    *,
+    mirror: Path | None = None,
+    offline: bool = False,
+    tell: Told = lambda _: None,
+) -> Iterator[Fetched]:
+    """Bring the files of a data set to `to`/name, one by one; a file that is there and right is left alone.
+
+    `mirror` is a folder of data sets that is asked first, by default the one that SACCADE_DATA names. What does not
+    have the catalogue's sum is never kept.
+    """
+    wanted = find(name)
+    if mirror is None and (given := os.environ.get("SACCADE_DATA")):
+        mirror = Path(given)
+    if mirror is not None and mirror.resolve() == to.resolve():
+        mirror = None
+    folder = to / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be made: {error.strerror or error}. Choose another folder.") from None
+    errand = _Errand(name, wanted, folder, mirror, offline, tell)
+    for file in wanted.files:
+        yield errand.bring(file)
+    for archive in errand.archives.values():
+        archive.unlink(missing_ok=True)
+
+
+@dataclass
+class _Errand:
+    name: str
+    wanted: DataSet
+    folder: Path
+    mirror: Path | None
+    offline: bool
+    tell: Told
+    archives: dict[str, Path] = field(default_factory=dict)
+    """By address: those that are here already, since several files come out of one."""
+
+    def bring(self, file: str) -> Fetched:
+        path, entry = self.folder / file, self.wanted.files[file]
+        if path.exists():
+            if (wrong := difference(path, entry)) is not None:
+                raise UsageError(f"{path}: is there, but {wrong}. Remove it, or choose another folder.")
+            return Fetched(path, "there")
+        if self.mirror is not None and (copy := self.mirror / self.name / file).is_file():
+            if (wrong := difference(copy, entry)) is None:
+                with _beside(path) as temporary:
+                    shutil.copyfile(copy, temporary)
+                    temporary.replace(path)
+                return Fetched(path, "mirror")
+            self.tell(f"{copy}: {wrong}; it is not used.")
+        if entry.address is None:
+            raise UsageError(
+                f"{self.name}/{file}: has no public address, since it was cut or joined from other files; "
+                f"{self.wanted.home} tells of them. Put it into a folder of data sets and name that by SACCADE_DATA."
+            )
+        if self.offline:
+            raise UsageError(f"{self.name}/{file}: is in no mirror, and nothing may be downloaded (--offline).")
+        content = _downloaded(entry, path, self.archives, self.tell)
+        with _beside(path) as temporary:
+            temporary.write_bytes(_packed(content, file))
+            temporary.replace(path)
+        return Fetched(path, "address")
+
+
+@contextmanager
+def _beside(path: Path) -> Generator[Path]:
+    """A temporary name in the same folder, gone at the end whatever happens."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+    except OSError as error:
+        raise SaccadeError(f"{path}: cannot be written: {error.strerror or error}.") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+# What is in a file
+
+
+def difference(path: Path, entry: CatalogueFile) -> str | None:
+    """In what the text of a file is other than the catalogue has it; None where it is the same."""
+    told, count = hashlib.sha256(), 0
+    try:
+        with _opened(path, path.name) as text:
+            while some := text.read(CHUNK):
+                told.update(some)
+                count += len(some)
+                if count > entry.bytes:  # whatever else it holds, it is too long
+                    return f"is longer than the {entry.bytes:,} bytes of the catalogue"
+    except _BROKEN as error:
+        return f"cannot be read: {error}"
+    if count != entry.bytes:
+        return f"has {count:,} bytes where the catalogue has {entry.bytes:,}"
+    return _sum_difference(told.hexdigest(), entry)
+
+
+def _sum_difference(found: str, entry: CatalogueFile) -> str | None:
+    return None if found == entry.sha256 else f"has the sha256 {found} where the catalogue has {entry.sha256}"
+
+
+def _opened(path: Path, name: str) -> IO[bytes]:
+    """Unpacked as its name says, which a part of it has not yet."""
+    match Path(name).suffix:
+        case ".gz":
+            return cast(IO[bytes], gzip.open(path))
+        case ".xz":
+            return lzma.open(path)
+        case _:
+            return path.open("rb")
+
+
+def _packed(content: bytes, name: str) -> bytes:
+    match Path(name).suffix:
+        case ".gz":
+            return gzip.compress(content, mtime=0)  # the same bytes whenever it is done
+        case ".xz":
+            return lzma.compress(content)
+        case _:
+            return content
+
+
+def _formed(content: bytes, entry: CatalogueFile) -> bytes:
+    match entry.form:
+        case "text":
+            return content
+        case "scan":
+            lines = content.splitlines(keepends=True)
+            return b"".join(line.removeprefix(b"IN: ").replace(b" OUT: ", b"\t", 1) for line in lines)
+        case "label-text":
+            return b"".join(line.replace(b" ", b"\t", 1) for line in content.splitlines(keepends=True))
+
+
+# From afar
+
+
+def _downloaded(entry: CatalogueFile, path: Path, archives: dict[str, Path], tell: Told) -> bytes:
+    """The text of a file from its address. A part that was left of an earlier attempt may be of something else."""
+    address = str(entry.address)
+    part = path.with_name(f".{address.rpartition('/')[2] if entry.member else path.name}{PART}")
+    again = part.exists() and address not in archives
+    if address not in archives:
+        download(address, part, tell)
+    while True:
+        wrong = None
+        try:
+            content = _formed(_extracted(part, entry), entry)
+            if len(content) != entry.bytes:
+                wrong = f"has {len(content):,} bytes where the catalogue has {entry.bytes:,}"
+            else:
+                wrong = _sum_difference(hashlib.sha256(content).hexdigest(), entry)
+        except _BROKEN as error:
+            wrong = f"cannot be unpacked: {error}"
+        if wrong is None:
+            if entry.member:
+                archives[address] = part
+            else:
+                part.unlink()
+            return content
+        part.unlink(missing_ok=True)
+        if not again:
+            raise SaccadeError(f"{address}: what came from there {wrong}. Nothing of it was kept.")
+        again = False
+        download(address, part, tell)
+
+
+def _extracted(part: Path, entry: CatalogueFile) -> bytes:
+    """Unpacked, and never much more of it than the catalogue says there is."""
+    if entry.member is None:
+        with _opened(part, str(entry.address)) as text:
+            return _up_to(text, entry)
+    with zipfile.ZipFile(part) as archive:
+        for each in archive.infolist():
+            if each.filename.rpartition("/")[2] == entry.member:
+                with archive.open(each) as text:
+                    return _up_to(text, entry)
+    raise zipfile.BadZipFile(f"there is no {entry.member} in it")
+
+
+def _up_to(text: IO[bytes], entry: CatalogueFile) -> bytes:
+    return text.read(2 * entry.bytes + CHUNK)  # SCAN's own form is longer than its table
+
+
+def download(address: str, part: Path, tell: Told = lambda _: None) -> None:
+    """Into the file `part`; what is there already is not asked for again."""
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(WAIT * 2 ** (attempt - 1))
+        try:
+            if _some(address, part):
+                return
+            reason = "the connection ended too soon"
+        except urllib.error.HTTPError as error:
+            if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and part.exists():
+                part.unlink()  # longer than what is there: it is of something else
+                continue
+            if error.code < http.HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise SaccadeError(f"{address}: cannot be had: {error.code} {error.reason}.") from None
+            reason = f"{error.code} {error.reason}"
+        except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
+            reason = str(getattr(error, "reason", None) or error or type(error).__name__)
+        tell(f"{address}: {reason}; attempt {attempt + 1} of {ATTEMPTS}.")
+    raise SaccadeError(
+        f"{address}: cannot be had: {reason}. What came so far is kept, and the same command goes on from there; "
+        "SACCADE_DATA can name a folder that has the data."
+    )
+
+
+def _some(address: str, part: Path) -> bool:
+    """Ask for what is missing; whether all of it came."""
+    have = part.stat().st_size if part.exists() else 0
+    asked = urllib.request.Request(address, headers={"Range": f"bytes={have}-"} if have else {})
+    with urllib.request.urlopen(asked, timeout=TIMEOUT) as answer:
+        goes_on = answer.status == http.HTTPStatus.PARTIAL_CONTENT
+        expected = answer.headers.get("Content-Length")
+        came = 0
+        if not goes_on:
+            _keep(part, b"", anew=True)
+        while some := answer.read(CHUNK):
+            _keep(part, some, anew=False)
+            came += len(some)
+    return expected is None or came >= int(expected)
+
+
+def _keep(part: Path, some: bytes, *, anew: bool) -> None:
+    try:
+        with part.open("wb" if anew else "ab") as file:
+            file.write(some)
+    except OSError as error:
+        raise SaccadeError(f"{part}: cannot be written: {error.strerror or error}.") from None
