@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from saccade.api import Model, TrainedRun, compare, fetch, load, recipe, train, training, verify
+    from saccade.api import Model, TrainedRun, compare, fetch, load, measure, recipe, train, training, verify
     from saccade.errors import SaccadeError, UsageError
     from saccade.joint import ensemble, fused, reranked
     from saccade.recipe import Recipe
@@ -25,6 +25,7 @@ __all__ = [
     "fetch",
     "fused",
     "load",
+    "measure",
     "recipe",
     "reranked",
     "train",

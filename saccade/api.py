@@ -1,7 +1,7 @@
-"""Load, train, compare, verify, read recipes, fetch data: what `import saccade` gives."""
+"""Load, train, measure, compare, verify, read recipes, fetch data: what `import saccade` gives."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,11 @@ from saccade.data.fetch import fetch as fetch_files
 from saccade.device import pick_device
 from saccade.errors import UsageError
 from saccade.integrity import Verified, verify_run
+from saccade.metrics.interval import Confidence
+from saccade.metrics.lines import References
+from saccade.metrics.measure import measure as measure_text
+from saccade.metrics.names import TEXT_USUAL, TextMetric
+from saccade.metrics.score import Score
 from saccade.model import Model as Model
 from saccade.recipe import Recipe, load_recipe, parse_recipe
 from saccade.train.events import Event, Finished
@@ -31,6 +36,20 @@ def load(path: PathLike, device: str = "auto") -> Model:
 def verify(path: PathLike) -> Verified:
     """Which files of a run folder are as they were saved, which are damaged, and which are missing."""
     return verify_run(Path(path))
+
+
+def measure(
+    outputs: Sequence[str],
+    references: References,
+    metrics: Sequence[TextMetric] = TEXT_USUAL,
+    *,
+    confidence: Confidence = True,
+) -> dict[str, Score]:
+    """Outputs against what is right for them, whoever wrote them; each has one reference or a list of several.
+
+    `confidence`: whether each score has an interval, or the resamples and the seed that it is made of.
+    """
+    return {name: measure_text(name, outputs, references, confidence=confidence) for name in metrics}
 
 
 def fetch(name: str, to: PathLike = "data", *, offline: bool = False) -> Path:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save as save_tensors
-from torch import Tensor, nn
+from torch import Tensor
 
 from saccade.config import Section, flatten, plain
 from saccade.disk import (
@@ -42,6 +42,9 @@ from saccade.errors import SaccadeError, UsageError
 from saccade.models.build import build_model, settings_of
 from saccade.models.trainable import Trainable
 from saccade.text import TextPair
+from saccade.weights import check_fit, kept, on_cpu
+from saccade.weights import model_tensors as model_tensors
+from saccade.weights import restore_model as restore_model
 
 try:
     import fcntl
@@ -56,37 +59,6 @@ FILES = "files"
 """In config.json: the names of the files beside it that belong to the model."""
 ASIDE = ".old-"
 """Before the name of a checkpoint that waits until the one in its place is there."""
-
-
-def _kept(model: nn.Module) -> dict[str, Tensor]:
-    """Every weight under one name, tied ones once; and what a model has learnt beside them."""
-    lasting = model.state_dict().keys()
-    buffers = {name: buffer for name, buffer in model.named_buffers() if name in lasting}
-    return {**dict(model.named_parameters()), **buffers}
-
-
-def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """What a model is saved as."""
-    return {name: tensor.detach().contiguous() for name, tensor in _kept(model).items()}
-
-
-def restore_model(model: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:
-    wanted = _kept(model)
-    _check_fit(wanted, tensors, origin)
-    with torch.no_grad():
-        for name, parameter in wanted.items():
-            parameter.copy_(tensors[name])
-
-
-def _check_fit(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor], origin: str) -> None:
-    if wanted.keys() != tensors.keys():
-        missing, extra = sorted(wanted.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
-        raise SaccadeError(f"{origin}: is not of this model: missing {missing[:3]}, unknown {extra[:3]}.")
-    for name, parameter in wanted.items():
-        if parameter.shape != tensors[name].shape:
-            raise SaccadeError(
-                f"{origin}: {name} has shape {tuple(tensors[name].shape)}, the model {tuple(parameter.shape)}."
-            )
 
 
 @dataclass(frozen=True)
@@ -241,8 +213,8 @@ class RunFolder:
                 shutil.rmtree(temporary)
             temporary.mkdir(parents=True)
             sums = {
-                MODEL: write_flushed(temporary / MODEL, save_tensors(_on_cpu(model), {"format": "pt"})),
-                OPTIMIZER: write_flushed(temporary / OPTIMIZER, save_tensors(_on_cpu(optimizer), {"format": "pt"})),
+                MODEL: write_flushed(temporary / MODEL, save_tensors(on_cpu(model), {"format": "pt"})),
+                OPTIMIZER: write_flushed(temporary / OPTIMIZER, save_tensors(on_cpu(optimizer), {"format": "pt"})),
                 STATE: write_flushed(temporary / STATE, to_json(state).encode()),
             }
             manifest = {name: [each] for name, each in sums.items()}
@@ -302,7 +274,7 @@ class RunFolder:
         The manifest first admits the old and the new file, then the file is replaced, then the old one is struck out:
         at every moment in between the folder loads.
         """
-        content = save_tensors(_on_cpu(model), {"format": "pt"})
+        content = save_tensors(on_cpu(model), {"format": "pt"})
         new = hashlib.sha256(content).hexdigest()
         manifest = read_manifest(self.path)
         there = checksum(self.path / MODEL) if (self.path / MODEL).exists() else None
@@ -324,10 +296,6 @@ def _is_bare(path: Path) -> bool:
 
 def _is_empty_checkpoints(path: Path) -> bool:
     return path.name == "checkpoints" and path.is_dir() and not any(path.iterdir())
-
-
-def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
 
 
 def average(checkpoints: list[Path]) -> dict[str, Tensor]:
@@ -421,4 +389,4 @@ def _check_size(
     except (RuntimeError, TypeError, OverflowError, KeyError) as error:  # sizes beyond what can be counted, or missing
         told = str(error).partition("\n")[0]
         raise SaccadeError(f"{path / CONFIG}: no such model can be built: {told}.") from None
-    _check_fit(_kept(shapes), tensors, str(path / MODEL))
+    check_fit(kept(shapes), tensors, str(path / MODEL))

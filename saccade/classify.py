@@ -1,6 +1,6 @@
 """Lines in, labels out: tokenise, read, weigh. One line in is one line out, whatever it holds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import torch
 
 from saccade.checkpoint import CONFIG, Loaded
 from saccade.data.labels import Labels
+from saccade.data.lengths import alike
 from saccade.data.readings import Reading, Row
 from saccade.errors import SaccadeError, UsageError
 from saccade.models.build import settings_of
@@ -73,7 +74,8 @@ class Engine:
         rows, cut = self.reading.rows(texts, self.text.encode_batch)
         most = len(self.labels) if top is None else min(top, len(self.labels))
         found: list[tuple[Answer, ...]] = [()] * len(rows)
-        for some in _batches([_size(row) for row in rows], batch_tokens):
+        longest, sequences = [max(map(len, row), default=0) for row in rows], [len(row) for row in rows]
+        for some in alike(range(len(rows)), longest, batch_tokens, most=MAX_ROWS, parts=sequences):
             for i, answers in zip(some, self._answers([rows[i] for i in some], most), strict=True):
                 found[i] = answers
         return [Classified(*each) for each in zip(texts, found, cut, strict=True)]
@@ -101,26 +103,6 @@ class Engine:
             tuple(Answer(self.labels.name(label + 1), share) for share, label in zip(*pair, strict=True))
             for pair in pairs
         ]
-
-
-def _size(row: Row) -> tuple[int, int]:
-    """How many sequences, and how long the longest is: what padding makes of it."""
-    return len(row), max(map(len, row), default=0)
-
-
-def _batches(sizes: Sequence[tuple[int, int]], batch_tokens: int) -> Iterator[list[int]]:
-    """Rows of like length together, longest first, so that what does not fit in memory fails at once."""
-    batch: list[int] = []
-    sequences, longest = 0, 0
-    for row in sorted(range(len(sizes)), key=lambda i: (-sizes[i][1], -sizes[i][0])):
-        count, length = sizes[row]
-        if batch and (len(batch) >= MAX_ROWS or (sequences + count) * max(longest, length) > batch_tokens):
-            yield batch
-            batch, sequences, longest = [], 0, 0
-        batch.append(row)
-        sequences, longest = sequences + count, max(longest, length)
-    if batch:
-        yield batch
 
 
 def engine_of(loaded: Loaded) -> Engine:

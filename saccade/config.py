@@ -136,18 +136,23 @@ def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
     return both
 
 
-def parse(section: type[SectionT], tree: Mapping[str, Any], origin: str = "recipe") -> SectionT:
-    """The tree as a typed section, or an error that names the setting, its place and the nearest valid name."""
+def parse(
+    section: type[SectionT], tree: Mapping[str, Any], origin: str = "recipe", *, whole: str = "the recipe"
+) -> SectionT:
+    """The tree as a typed section, or an error that names the setting, its place and the nearest valid name.
+
+    `whole`: what the section is called, where it is no recipe.
+    """
     try:
         return section.model_validate(dict(tree))
     except ValidationError as error:
-        lines = [_explain(section, dict(problem)) for problem in error.errors()]
+        lines = [_explain(section, dict(problem), whole) for problem in error.errors()]
         raise UsageError("\n".join(f"{origin}: {line}" for line in lines)) from None
 
 
-def _explain(section: type[Section], problem: Tree) -> str:
-    path, owner, owner_name = _place(section, problem["loc"])
-    dotted = ".".join(path) or "the recipe"
+def _explain(section: type[Section], problem: Tree, whole: str) -> str:
+    path, owner, owner_name = _place(section, problem["loc"], whole)
+    dotted = ".".join(path) or whole
     match problem["type"]:
         case "extra_forbidden":
             valid = list(owner.model_fields)
@@ -187,10 +192,10 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _place(section: type[Section], location: Sequence[str | int]) -> tuple[list[str], type[Section], str]:
+def _place(section: type[Section], location: Sequence[str | int], whole: str) -> tuple[list[str], type[Section], str]:
     """The dotted path of an error, and the section that owns its last name. Union tags in `location` are dropped."""
     path: list[str] = []
-    owner, owner_name = section, "the recipe"
+    owner, owner_name = section, whole
     options: dict[str, type[Section]] = {}
     value_is_next = False
     for part in location:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import UsageError
-from saccade.metrics.interval import bootstrap_sums
+from saccade.metrics.interval import Confidence, bootstrap_sums, resampling
 from saccade.metrics.lines import References, paired, ratio
 from saccade.metrics.measure import measure
 from saccade.metrics.names import USUAL, MetricName
@@ -44,22 +44,32 @@ def evaluate(
     metrics: Sequence[MetricName] = USUAL,
     decode: DecodeConfig,
     batch_tokens: int = 4096,
+    confidence: Confidence = True,
 ) -> Evaluation:
     """Translate the sources and score the raw text against the references, of which a source may have several."""
     if "perplexity" in metrics:
         _check_probabilities(engine)
+    if len(sources) != len(references):
+        raise UsageError(f"there are {len(sources)} sources and {len(references)} references; give as many of each.")
     translations = engine.translate(sources, decode, batch_tokens)
     outputs = [each.text for each in translations]
     scores = tuple(
-        perplexity(engine, sources, references, batch_tokens)
+        perplexity(engine, sources, references, batch_tokens, confidence=confidence)
         if name == "perplexity"
-        else measure(name, outputs, references)
+        else measure(name, outputs, references, confidence=confidence)
         for name in metrics
     )
     return Evaluation(tuple(metrics), scores, tuple(translations))
 
 
-def perplexity(engine: Engine, sources: Sequence[str], references: References, batch_tokens: int = 4096) -> Score:
+def perplexity(
+    engine: Engine,
+    sources: Sequence[str],
+    references: References,
+    batch_tokens: int = 4096,
+    *,
+    confidence: Confidence = True,
+) -> Score:
     """Of a token of the references, END included; where there are several for a source, of all of them.
 
     The interval is that of resampled lines.
@@ -70,8 +80,8 @@ def perplexity(engine: Engine, sources: Sequence[str], references: References, b
     counts = np.array([(-each.log_probability, len(each.tokens)) for each in scored])
     value = float(np.exp(ratio(counts.sum(0, keepdims=True)))[0])
     low = high = math.nan
-    if len(counts) > 1:
-        low, high = bootstrap_sums(counts, lambda sums: np.exp(ratio(sums)))
+    if how := resampling(confidence, len(counts)):
+        low, high = bootstrap_sums(counts, lambda sums: np.exp(ratio(sums)), samples=how.samples, seed=how.seed)
     return Score("perplexity", value, low, high, "per:token|end:yes", len(sources))
 
 

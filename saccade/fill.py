@@ -5,7 +5,7 @@ one, which is the line's own, any other blank by tokens that do not. Every blank
 Shapes: K blanks, V vocabulary.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from saccade.checkpoint import Loaded
+from saccade.data.lengths import alike
 from saccade.data.masking import MASK
 from saccade.errors import SaccadeError, UsageError
 from saccade.models.masked import MaskedModel, precise
@@ -89,7 +90,7 @@ class Filler:
         read = self._read(lines, blank)
         done = [Filled(line.source, line.source, ((),) * len(line.spaced), line.cut) for line in read]
         asked = [i for i, line in enumerate(read) if line.places]
-        for rows in _batches(asked, [len(line.ids) for line in read], batch_tokens):
+        for rows in alike(asked, [len(line.ids) for line in read], batch_tokens, most=ROWS_AT_ONCE):
             for i, blanks in zip(rows, self._fillings([read[i] for i in rows], top), strict=True):
                 done[i] = _written(read[i], blanks, blank)
         return done
@@ -178,15 +179,3 @@ def _written(line: _Line, blanks: list[tuple[Filling, ...]], blank: str) -> Fill
     text = line.parts[0] + "".join(word + part for word, part in zip(words, line.parts[1:], strict=True))
     rest = line.source[sum(map(len, line.parts)) + len(line.spaced) * len(blank) :]
     return Filled(line.source, text + rest, (*blanks, *unread), line.cut)
-
-
-def _batches(rows: list[int], lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Rows of like length together, longest first, so that what does not fit in memory fails at once."""
-    batch: list[int] = []
-    for row in sorted(rows, key=lambda i: -lengths[i]):
-        if batch and (len(batch) >= ROWS_AT_ONCE or (len(batch) + 1) * lengths[batch[0]] > batch_tokens):
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch

@@ -16,6 +16,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from saccade.config import Section
+from saccade.data.lengths import alike
 from saccade.data.streams import ReadConfig, Streams, StreamsConfig, Text, Windows, WindowsConfig
 from saccade.errors import UsageError
 from saccade.loss import output_loss
@@ -117,7 +118,7 @@ class Reader:
         """Of each text by itself, read from its beginning, the log-probabilities of its tokens."""
         found: list[list[float]] = [[] for _ in rows]
         asked = [i for i, row in enumerate(rows) if len(row)]
-        for some in _alike(asked, [len(row) for row in rows], batch_tokens):
+        for some in alike(asked, [len(row) for row in rows], batch_tokens):
             for i, values in zip(some, self._of_rows([rows[i] for i in some], batch_tokens), strict=True):
                 found[i] = values
         return found
@@ -163,18 +164,6 @@ class Reader:
 def _whole(ids_BT: Tensor) -> Layout:
     rows, steps = ids_BT.shape
     return Layout(torch.full((rows,), steps, device=ids_BT.device), steps, even=True)
-
-
-def _alike(rows: list[int], lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Rows of like length together, longest first, so that what does not fit in memory fails at once."""
-    batch: list[int] = []
-    for row in sorted(rows, key=lambda i: -lengths[i]):
-        if batch and (len(batch) + 1) * lengths[batch[0]] > batch_tokens:
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
 
 
 @torch.inference_mode()

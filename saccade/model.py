@@ -23,6 +23,7 @@ from saccade.inspect.classification import classification_trace
 from saccade.likelihood import CacheConfig, DynamicConfig
 from saccade.metrics.classification import Classification, classification
 from saccade.metrics.contrast import contrast
+from saccade.metrics.interval import Confidence
 from saccade.metrics.lines import References
 from saccade.metrics.names import METRICS, USUAL, MetricName
 from saccade.metrics.perplexity import Perplexity
@@ -286,6 +287,7 @@ class Model:
         metrics: Sequence[MetricName] | None = ...,
         decode: DecodeConfig | None = ...,
         batch_tokens: int = ...,
+        confidence: Confidence = ...,
     ) -> Evaluation: ...
 
     @overload
@@ -299,6 +301,7 @@ class Model:
         metrics: Sequence[MetricName] | None = None,
         decode: DecodeConfig | None = None,
         batch_tokens: int = 4096,
+        confidence: Confidence = True,
     ) -> Evaluation | Any:
         """Translate the sources and score the outputs against the references.
 
@@ -310,10 +313,6 @@ class Model:
             return self.evaluate_labels(cast("Sequence[str]", sources), [str(label) for label in references])
         if isinstance(self.loaded.model, Tagger):
             return evaluate_tags(self.tagger, sources, references, batch_words=batch_tokens)
-        if len(sources) != len(references):
-            raise UsageError(
-                f"there are {len(sources)} sources and {len(references)} references; give as many of each."
-            )
         return evaluate(
             self.engine,
             [str(line) for line in sources],
@@ -321,6 +320,7 @@ class Model:
             metrics=self.metrics if metrics is None else metrics,
             decode=decode or self.decode,
             batch_tokens=batch_tokens,
+            confidence=confidence,
         )
 
     def search_report(

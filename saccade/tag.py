@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 
 from saccade.checkpoint import Loaded
+from saccade.data.lengths import alike
 from saccade.disk import read_bytes
 from saccade.errors import SaccadeError, UsageError
 from saccade.models.tagger import Tagger
@@ -137,14 +138,17 @@ class Engine:
             for begin in range(0, len(words), MAX_WORDS)
         ]
         made: list[tuple[list[int], list[float], float]] = [([], [], 0.0)] * len(stretches)
-        for some in _batches([len(words) for _, words in stretches], batch_words):
+        for some in alike(range(len(stretches)), [len(words) for _, words in stretches], batch_words):
             for place, one in zip(some, self._batch([stretches[i][1] for i in some], probabilities), strict=True):
                 made[place] = one
-        whole: list[tuple[list[int], list[float], float]] = [([], [], 0.0) for _ in sentences]
+        numbers: list[list[int]] = [[] for _ in sentences]
+        shares: list[list[float]] = [[] for _ in sentences]
+        paths = [0.0] * len(sentences)
         for (row, _), (tags, scores, log_probability) in zip(stretches, made, strict=True):
-            before = whole[row]
-            whole[row] = (before[0] + tags, before[1] + scores, before[2] + log_probability)
-        return whole
+            numbers[row] += tags
+            shares[row] += scores
+            paths[row] += log_probability
+        return list(zip(numbers, shares, paths, strict=True))
 
     @torch.inference_mode()
     def _batch(
@@ -191,15 +195,3 @@ def _placed(words: Iterable[str]) -> Iterator[Piece]:
     for word in words:
         yield Piece(word, begin, begin + len(word))
         begin += len(word) + 1
-
-
-def _batches(lengths: list[int], batch_words: int) -> Iterator[list[int]]:
-    """Sentences of like length together, longest first, so that what does not fit in memory fails at once."""
-    batch: list[int] = []
-    for row in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if batch and (len(batch) + 1) * lengths[batch[0]] > batch_words:
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch

@@ -1,6 +1,6 @@
 """Lines in, lines out: tokenise, search, put back into words. One line in is one line out, whatever it holds."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from saccade.constraints import Lexicon
+from saccade.data.lengths import alike
 from saccade.data.parses import Heads, on_tokens, read_line
 from saccade.decode.beam import Penalty
 from saccade.decode.coverage import LookingStep, covered
@@ -174,9 +175,9 @@ class Engine:
         lengths = [len(source.ids) for source in sources]
         widths = [_width(source, config.beam) for source in sources]
         for width in sorted({widths[i] for i in asked}):  # what a line gets does not hang on the lines beside it
-            alike = [i for i in asked if widths[i] == width]
+            same = [i for i in asked if widths[i] == width]
             wide = config if width == config.beam else config.widened(width)
-            for rows in _batches(alike, lengths, batch_tokens, max(1, MAX_HYPOTHESES // max(width, config.rows))):
+            for rows in alike(same, lengths, batch_tokens, most=max(1, MAX_HYPOTHESES // max(width, config.rows))):
                 found = self._chosen([sources[i] for i in rows], wide, batch_tokens, [first - 1 + i for i in rows])
                 for i, outputs in zip(rows, found, strict=True):
                     done[i] = Translation(sources[i].text, outputs, cut=sources[i].cut)
@@ -421,15 +422,3 @@ def _limit(source: Source, config: DecodeConfig) -> int:
     if source.constraints is not None and source.constraints.required:
         return max(limit, prefix + source.constraints.longest + 1)
     return max(limit, prefix)
-
-
-def _batches(rows: list[int], lengths: list[int], batch_tokens: int, most: int) -> Iterator[list[int]]:
-    """Rows of like length together, longest first, so that what does not fit in memory fails at once."""
-    batch: list[int] = []
-    for row in sorted(rows, key=lambda i: -lengths[i]):
-        if batch and (len(batch) >= most or (len(batch) + 1) * lengths[batch[0]] > batch_tokens):
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch

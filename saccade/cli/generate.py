@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from saccade.generate import Generation
 
 Stop = Literal["end", "line", "length"]
+AT_ONCE = 64
+"""Prompts that are gone on with side by side."""
 
 
 def generate(
@@ -82,21 +84,20 @@ def generate(
         "beam": beam, "n_best": n_best, "settings": settings or (),
     })  # fmt: skip
     config = model.sampling(**asked)
-    prompts = [argument_text(each) for each in prompt or ([""] if source is None else [])]
-    if source is not None:
-        lines = Input(source)
-        prompts = list(lines.lines())
-        lines.tell_repairs()
+    given = [argument_text(each) for each in prompt or [""]]
+    lines = None if source is None else Input(source)
+    done = endless = 0
     with output(out) as file:
-        if format_ == "text" and decode is None and len(prompts) * config.samples == 1:
-            endless = _stream(file, model, prompts[0], config)
-            prompts = []
-        else:
-            endless = 0
-        for number, written in enumerate(_all(model, prompts, config, decode)):
-            _write(file, model, written, format_, first=number == 0)
-            endless += sum(not each.ended for each in written.samples)
+        if lines is None and format_ == "text" and decode is None and len(given) * config.samples == 1:
+            endless, given = _stream(file, model, given[0], config), []
+        for prompts in _some(given) if lines is None else lines.chunks(AT_ONCE):
+            for written in _written(model, prompts, config, decode, first=done):
+                _write(file, model, written, format_, first=done == 0)
+                done += 1
+                endless += sum(not each.ended for each in written.samples)
             file.flush()
+    if lines is not None:
+        lines.tell_repairs()
     if endless and config.stop != "length":
         tell(f"{count(endless, 'text')} stopped {_where(model, config, decode)}.")
 
@@ -125,16 +126,18 @@ def _stream(file: TextIO, model: "Model", prompt: str, config: "SampleConfig") -
     return int(drawn >= config.max_tokens and token != END)
 
 
-def _all(
-    model: "Model", prompts: list[str], config: "SampleConfig", decode: "DecodeConfig | None", at_once: int = 64
-) -> Iterator["Generation"]:
+def _some(prompts: list[str]) -> Iterator[list[str]]:
+    for begin in range(0, len(prompts), AT_ONCE):
+        yield prompts[begin : begin + AT_ONCE]
+
+
+def _written(
+    model: "Model", prompts: list[str], config: "SampleConfig", decode: "DecodeConfig | None", *, first: int
+) -> "list[Generation]":
     """Prompt n draws the same whether those before it were asked for with it or earlier."""
-    for begin in range(0, len(prompts), at_once):
-        some = prompts[begin : begin + at_once]
-        if decode is None:
-            yield from model.writer.generate(some, config, first=begin)
-        else:
-            yield from model.writer.search(some, decode, config.max_tokens)
+    if decode is None:
+        return model.writer.generate(prompts, config, first=first)
+    return model.writer.search(prompts, decode, config.max_tokens)
 
 
 def _write(file: TextIO, model: "Model", written: "Generation", format_: str, *, first: bool) -> None:

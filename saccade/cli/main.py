@@ -25,6 +25,7 @@ from saccade.cli import (
     fill,
     generate,
     look,
+    measure,
     recipes,
     score,
     scores,
@@ -172,6 +173,13 @@ _add(
     compare.compare,
     "saccade compare runs/dates runs/dates --names one,other",
     "saccade compare runs/dates test.tgt --source test.src --reference test.tgt --metrics chrf -o compare.html",
+)
+_add(
+    app,
+    "measure",
+    measure.measure,
+    "saccade measure test.src test.tgt",
+    "saccade measure test.src test.tgt --metrics bleu,bleu:none:lc,chrf++,ter -f latex",
 )
 _add(
     app,

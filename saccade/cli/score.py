@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from saccade.cli.joint import MixName, Others, Weights, With
+from saccade.cli.measure import check_pairs
 from saccade.cli.options import BatchTokens, Cache, Device, Dynamic, Run
-from saccade.cli.scores import check_pairs, refuse, section, task_of
+from saccade.cli.scores import refuse, section, task_of
 from saccade.cli.streams import Input, count, read_lines, say, tell, to_json
 from saccade.errors import UsageError
 
@@ -45,8 +46,18 @@ def score(
             "JSON lines, with a phenomenon if there is one; for a translator the source goes first.",
         ),
     ] = None,
-    pairs: Annotated[int, typer.Option(min=1, help="With --contrast: generated pairs of each phenomenon.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="With --contrast: another seed, other pairs.")] = 1,
+    pairs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="With --contrast: generated pairs of each phenomenon. Default: 100.", show_default=False
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="With --contrast: another seed, other generated pairs. Default: 1.", show_default=False
+        ),
+    ] = None,
     cache: Cache = None,
     dynamic: Dynamic = None,
     format_: Annotated[
@@ -73,13 +84,18 @@ def score(
     others.check()
     if task != "translate":
         refuse(run, others.asked)
+    drawn = {name: value for name, value in (("--pairs", pairs), ("--seed", seed)) if value is not None}
+    if drawn and contrast not in GROUPS:
+        given = "the pairs are those of a file" if contrast is not None else "no pairs are asked for"
+        raise UsageError(f"{', '.join(drawn)}: says which pairs are generated, but {given}. Leave it out.")
     if contrast is not None:
         if source is not None or document:
             raise UsageError("--contrast has its own pairs; leave out SOURCE, TARGET and --document.")
         if cache is not None or dynamic is not None:
             raise UsageError("--cache and --dynamic go on learning from one text: they go with --document.")
         shape = _format(format_, "--contrast", "text", "json", "tsv")
-        _contrast(run, contrast, pairs, seed, shape, task, device, others)
+        how_many, by = pairs or 100, 1 if seed is None else seed
+        _contrast(run, contrast, how_many, by, shape, task, device, others)
     elif task == "translate":
         asked = {"--document": document or None, "--cache": cache, "--dynamic": dynamic}
         refuse(run, {name: value for name, value in asked.items() if value is not None})
@@ -123,10 +139,15 @@ def _lines(run: Path, source: Path | None, format_: str, batch_tokens: int, devi
     if total is None:
         raise UsageError(f"{source or '-'}: is empty; there is nothing to score.")
     tell(
-        f"perplexity {total.per_token:.4f} per token, {total.per_word:.4f} per word · "
+        f"perplexity {_short(total.per_token)} per token, {_short(total.per_word)} per word · "
         f"{total.bits_per_character:.4f} bits per character · {count(total.counts.tokens, 'token')} · "
         f"{count(lines, 'line')}"
     )
+
+
+def _short(value: float) -> str:
+    """Nobody counts the digits of a perplexity beyond a million."""
+    return f"{value:.4f}" if value < 1e6 else f"{value:.4e}"
 
 
 def _document(run: Path, source: Path | None, learning: dict[str, str | None], format_: str, device: str) -> None:

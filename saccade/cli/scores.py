@@ -1,13 +1,14 @@
 """`evaluate`: a run's outputs in numbers."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from saccade.cli.gates import FailOver, FailUnder, Gate, asked_gates, check_gates, check_names
 from saccade.cli.joint import Channel, ChannelWeight, LanguageModel, LmMode, LmWeight, MixName, Others, Weights, With
+from saccade.cli.measure import NAMES_TOLD, Resamples, ResampleSeed, confidence_of, metric_names, references_of
 from saccade.cli.options import (
     BatchTokens,
     Beam,
@@ -23,21 +24,18 @@ from saccade.cli.options import (
     Seed,
     check_one_output,
 )
-from saccade.cli.streams import count, read_lines, say, tell, to_json, write_lines
-from saccade.errors import GateFailed, UsageError
-from saccade.metrics.names import LESS_IS_BETTER, METRICS
+from saccade.cli.score_formats import Format, ScoreFormat, shown, table_of, titled
+from saccade.cli.streams import count, read_lines, say, tell, write_lines
+from saccade.errors import UsageError
 
 if TYPE_CHECKING:
     from saccade.checkpoint import Loaded
     from saccade.config import SectionT
-    from saccade.metrics.names import MetricName
     from saccade.metrics.score import Score
     from saccade.recipe import Recipe
 
 Lines = list[str]
 References = list[tuple[str, ...]]
-Gate = tuple[str, float, bool]
-"""Metric, bound, and whether more than the bound is what fails."""
 SplitName = Literal["test", "valid"]
 
 
@@ -67,9 +65,8 @@ def evaluate(
     metrics: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated, as bleu,chrf: bleu, bleu_code, chrf, ter, exact_match, wer, cer, per, g2p_wer, "
-            "rouge_1, rouge_2, rouge_l, answer_em, answer_f1, bracket_f1, slot_f1, intent_accuracy, distinct_1, "
-            "distinct_2, perplexity of sequence to sequence. Default: those of the run's recipe.",
+            help=f"Comma-separated, as bleu,bleu:lc,chrf++: of sequence to sequence {NAMES_TOLD}, perplexity. "
+            "Default: those of the run's recipe.",
             show_default=False,
         ),
     ] = None,
@@ -81,17 +78,11 @@ def evaluate(
     samples: Samples = None,
     seed: Seed = None,
     batch_tokens: BatchTokens = 4096,
-    format_: Annotated[
-        Literal["text", "json", "tsv", "markdown"], typer.Option("--format", "-f", help="How the scores are written.")
-    ] = "text",
-    fail_under: Annotated[
-        list[str] | None,
-        typer.Option(metavar="METRIC=VALUE", help="Exit with status 3 if the metric is less; can be given again."),
-    ] = None,
-    fail_over: Annotated[
-        list[str] | None,
-        typer.Option(metavar="METRIC=VALUE", help="The same if it is more: for errors and perplexity."),
-    ] = None,
+    format_: Format = "text",
+    fail_under: FailUnder = None,
+    fail_over: FailOver = None,
+    resamples: Resamples = None,
+    resample_seed: ResampleSeed = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs to this file, too.")] = None,
     with_: With = None,
     weights: Weights = None,
@@ -128,16 +119,19 @@ def evaluate(
             "--samples": samples,
             "--seed": seed,
             "--output": out,
+            "--resamples": resamples,
+            "--resample-seed": resample_seed,
             **others.asked,
         }
         refuse(run, {name: value for name, value in {**asked, "--refs": more}.items() if value is not None})
         told, about = _scores_of_files(run, given, split or "test", base, device, learning)
-        _tell_scores(told, format_, about, metrics, _asked_gates(fail_under, fail_over))
+        _tell_scores(told, format_, about, metrics, asked_gates(fail_under, fail_over))
         return
-    asked_names = None if metrics is None else _metric_names(metrics)
-    asked_gates = _asked_gates(fail_under, fail_over)
+    asked_names = None if metrics is None else metric_names(metrics)
+    gates = asked_gates(fail_under, fail_over)
+    confidence = confidence_of(resamples, resample_seed)
     if asked_names is not None:
-        _check_names(asked_gates, asked_names)
+        check_names(gates, asked_names)
     if (source is None) != (reference is None):
         raise UsageError("SOURCE and REFERENCE belong together: give both files, or none to score the recipe's data.")
     if more and source is None:
@@ -149,7 +143,7 @@ def evaluate(
     if source is not None and reference is not None:
         files = [reference, *(more or ())]
         sources = read_lines(source)
-        references = _references(source, sources, files)
+        references = references_of(source, sources, files)
         scored = " ".join(map(str, [source, *files]))
     else:
         scored = split or "test"
@@ -157,40 +151,23 @@ def evaluate(
         sources, references = own.inputs, own.references
     model = others.joined(load(run, device), device)
     names = list(model.metrics) if asked_names is None else asked_names
-    _check_names(asked_gates, names)
+    check_names(gates, names)
     decode = model.decoding(
         beam=beam, n_best=1, length_penalty=length_penalty, max_length=max_length, settings=settings or (),
         mbr=mbr, samples=samples, seed=seed,
     )  # fmt: skip
     check_one_output(samples, decode, "one output of each line is scored. Draw one")
-    found = model.evaluate(sources, references, metrics=names, decode=decode, batch_tokens=batch_tokens)
+    found = model.evaluate(
+        sources, references, metrics=names, decode=decode, batch_tokens=batch_tokens, confidence=confidence
+    )
     if out is not None:
         write_lines(out, (each.text for each in found.translations))
     scores: dict[str, Score] = dict(zip(names, found.scores, strict=True))
-    say(_shown(scores, format_, {"run": str(run), **others.to_dict(), "data": scored, "decode": decode.model_dump()}))
+    say(shown(scores, format_, {"run": str(run), **others.to_dict(), "data": scored, "decode": decode.model_dump()}))
     cut = sum(each.cut for each in found.translations)
     if cut:
         tell(f"{count(cut, 'line')} longer than {model.engine.max_source:,} tokens: the rest of each was not read.")
-    _check_gates(scores, asked_gates)
-
-
-def _references(source: Path, sources: Lines, files: Sequence[Path]) -> References:
-    """Of each source what is right: a line of every file."""
-    found = [read_lines(file) for file in files]
-    for file, lines in zip(files, found, strict=True):
-        check_pairs(source, sources, file, lines)
-    return list(zip(*found, strict=True))
-
-
-def _check_gates(scores: "Mapping[str, Score]", gates: Sequence[Gate]) -> None:
-    missed = [
-        f"{name} is {scores[name].value:.2f}, {'more' if over else 'less'} than {bound:g}"
-        for name, bound, over in gates
-        if not (scores[name].value <= bound if over else scores[name].value >= bound)
-    ]
-    if missed:
-        option = "--fail-over" if all(over for _, _, over in gates) else "--fail-under"
-        raise GateFailed(f"{option}: {'; '.join(missed)}.")
+    check_gates(scores, gates)
 
 
 def task_of(run: Path) -> str:
@@ -252,101 +229,25 @@ def section(kind: "type[SectionT]", text: str | None, option: str) -> "SectionT 
         if not equals:
             raise UsageError(f"{option} is {text!r}; write it as name=value,name=value, or on.")
         tree[name.strip()] = config.parse_yaml(value, option)
-    return config.parse(kind, tree, option)
+    return config.parse(kind, tree, option, whole=option)
 
 
 def _tell_scores(
-    scores: "dict[str, Score]", format_: str, about: dict[str, Any], metrics: str | None, gates: Sequence[Gate]
+    scores: "dict[str, Score]", format_: ScoreFormat, about: dict[str, Any], metrics: str | None, gates: Sequence[Gate]
 ) -> None:
     names = [name.strip() for name in metrics.split(",")] if metrics else list(scores)
     wrong = [name for name in names if name not in scores]
     if wrong:
         raise UsageError(f"--metrics is {metrics!r}; it must be a list out of {', '.join(scores)}.")
-    _check_names(gates, names)
-    shown = {name: scores[name] for name in names}
+    check_names(gates, names)
+    chosen = {name: scores[name] for name in names}
     tables = getattr(scores, "tables", ())
     if format_ == "json":
         about = about | {each.name: each.values for each in tables}
-    say(_shown(shown, format_, about))
-    for each in tables if format_ in ("text", "markdown") else ():
-        say(f"\n{each.title}\n" if format_ == "text" else f"\n{each.title[0].upper()}{each.title[1:]}:\n")
-        say(_table(each.rows, format_))
+    say(shown(chosen, format_, about))
+    for each in tables if format_ in ("text", "markdown", "latex") else ():
+        say(titled(each.title, format_))
+        say(table_of(each.rows, format_))
     for remark in getattr(scores, "remarks", ()):
         tell(remark)
-    _check_gates(shown, gates)
-
-
-def _metric_names(text: str) -> "list[MetricName]":
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    wrong = [name for name in names if name not in METRICS]
-    if wrong or not names or len(set(names)) < len(names):
-        raise UsageError(f"--metrics is {text!r}; it must be a list out of {', '.join(METRICS)}, each once.")
-    return cast("list[MetricName]", names)
-
-
-def _asked_gates(under: Sequence[str] | None, over: Sequence[str] | None) -> list[Gate]:
-    return [_gate(text, over=False) for text in under or ()] + [_gate(text, over=True) for text in over or ()]
-
-
-def _gate(text: str, *, over: bool) -> Gate:
-    option, example = ("--fail-over", "per=8") if over else ("--fail-under", "bleu=25")
-    name, _, value = text.partition("=")
-    try:
-        bound = float(value)
-    except ValueError:
-        bound = math.nan
-    if not name or math.isnan(bound):
-        raise UsageError(f"{option} {text}: write it as metric=value, for example {option} {example}.")
-    if not over and name in LESS_IS_BETTER:
-        raise UsageError(f"--fail-under {text}: of {name} less is better; say --fail-over {text}.")
-    return name, bound, over
-
-
-def _check_names(gates: Sequence[Gate], names: Sequence[str]) -> None:
-    for name, bound, over in gates:
-        if name not in names:
-            option = "--fail-over" if over else "--fail-under"
-            raise UsageError(f"{option} {name}={bound:g}: {name} is not among the metrics: {', '.join(names)}.")
-
-
-def check_pairs(one: Path, ones: Lines, other: Path, others: Lines) -> None:
-    if len(ones) != len(others):
-        raise UsageError(f"{one} has {count(len(ones), 'line')} and {other} {len(others):,}; they must pair up.")
-    if not ones:
-        raise UsageError(f"{one}: is empty; there is nothing to score.")
-
-
-def _shown(scores: "Mapping[Any, Score]", format_: str, about: dict[str, Any]) -> str:
-    from saccade.metrics.score import digits
-
-    if format_ == "json":
-        return to_json(about | {"scores": {name: score.to_dict() for name, score in scores.items()}}, indent=2)
-    lines = all(score.unit == "lines" for score in scores.values())
-    rows = [
-        {
-            "metric": score.name,
-            "value": digits(score),
-            "95 % interval": "" if math.isnan(score.low) else f"{score.low:.1f} – {score.high:.1f}",
-            "lines" if lines else "over": f"{score.count:,}{'' if lines else f' {score.unit}'}",
-            "signature": score.signature or "",
-        }
-        for score in scores.values()
-    ]
-    match format_:
-        case "tsv":
-            heads = ("metric", "value", "low", "high", "lines", "signature")
-            cells = [
-                (name, digits(s), *(("", "") if math.isnan(s.low) else (f"{s.low:.1f}", f"{s.high:.1f}")), str(s.count),
-                 s.signature or "")
-                for name, s in scores.items()
-            ]  # fmt: skip
-            return "\n".join("\t".join(row) for row in (heads, *cells))
-        case _:
-            return _table(rows, format_)
-
-
-def _table(rows: Sequence[Mapping[str, str]], format_: str) -> str:
-    from saccade.view import table
-
-    draw = table.markdown if format_ == "markdown" else table.render
-    return draw(rows, list(rows[0]))
+    check_gates(chosen, gates)

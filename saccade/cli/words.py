@@ -9,7 +9,7 @@ def megabytes(count: float) -> str:
 
 
 _METRICS = {
-    "bleu": "BLEU", "bleu_code": "BLEU of code", "chrf": "chrF", "ter": "TER",
+    "bleu": "BLEU", "chrf++": "chrF++", "bleu_code": "BLEU of code", "chrf": "chrF", "ter": "TER",
     "wer": "WER", "cer": "CER", "per": "PER", "g2p_wer": "WER of words",
     "rouge_1": "ROUGE-1", "rouge_2": "ROUGE-2", "rouge_l": "ROUGE-L",
     "answer_em": "answer EM", "answer_f1": "answer F1", "bracket_f1": "bracket F1", "slot_f1": "slot F1",
@@ -20,7 +20,9 @@ _SHARES = ("exact_match", "intent_accuracy", "answer_em", "accuracy")
 
 
 def metric_name(key: str) -> str:
-    return _METRICS.get(key, key.replace("_", " "))
+    metric, _, view = key.partition(":")
+    name = _METRICS.get(metric, metric.replace("_", " "))
+    return f"{name} ({', '.join(view.split(':'))})" if view else name
 
 
 def metric(key: str, value: float) -> str:
@@ -28,7 +30,7 @@ def metric(key: str, value: float) -> str:
     match key:
         case _ if key in _SHARES:
             shown = f"{value:.1f} %"
-        case _ if key in _METRICS:
+        case _ if key.partition(":")[0] in _METRICS:
             shown = f"{value:.1f}"
         case "perplexity":
             shown = f"{value:.2f}" if value < 1e4 else f"{value:.1e}"

@@ -106,7 +106,10 @@ def check(data: DataConfig, base: Path) -> Report:
             found.append(str(error))
         if not survey.counts.kept and not found:
             found.append(f"no usable sentence pair: {' '.join(survey.counts.sentences())}")
-        problems += [f"{name}: {problem}" for problem in found]
+        # What is held out of the training data stands in the same files: their faults are told once.
+        held_out = name == "valid" and getattr(data, name, None) is None
+        new = [problem for problem in found if not (held_out and f"train: {problem}" in problems)]
+        problems += [f"{name}: {problem}" for problem in new]
         sources = np.frombuffer(survey.source_hashes, dtype=np.uint64)
         splits[name] = survey.report(seen_in_train=int(np.isin(sources, train_sources).sum()))
         if name == "train":

@@ -1,6 +1,6 @@
 """Where tagged sentences come from: the `data` section of a tagging recipe, and its three splits."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -59,6 +59,19 @@ def checking(data: TagData, scheme: Scheme) -> TagData:
     if isinstance(data, NoticesData) or data.scheme != "auto" or scheme == "none":
         return data
     return data.model_copy(update={"scheme": "bioes"})
+
+
+def tagged_like(data: TagData, files: Sequence[Path], scheme: Scheme) -> TagData:
+    """Further files as the test data, read as the data's own are; those of a run on generated notices as columns."""
+    names = tuple(str(file.resolve()) for file in files)
+    if not isinstance(data, NoticesData):
+        return checking(data.model_copy(update={"test": names}), scheme)
+    if any(".conllu" in file.suffixes for file in files):
+        raise UsageError(
+            f"{files[0]}: the run was trained on generated notices, so which column of CoNLL-U has the tags is not "
+            "known. Give files with a word and its tag a line."
+        )
+    return checking(ConllData(train=names, valid=names, test=names), scheme)
 
 
 def rewritten(sentence: Tagged, *, written: Scheme, learnt: Scheme, counts: TagCounts) -> Tagged:

@@ -89,7 +89,7 @@ def decoding(
     if length_penalty is not None and tree["length"] == "none":
         tree["length"] = "average"  # an exponent of no normalisation would not be heard
     tree = _with_drawing(tree, asked, mbr=mbr, beam=beam, n_best=n_best)
-    return config.parse(DecodeConfig, tree, "decode")
+    return config.parse(DecodeConfig, tree, "decode", whole="decode")
 
 
 def _with_drawing(
@@ -141,4 +141,4 @@ def _searching(
         if name in OF_A_SOURCE:
             raise UsageError(f"decode {setting}: has no meaning for a language model: {OF_A_SOURCE[name]}.")
         tree = config.override(tree, setting, option="--decode")
-    return config.parse(DecodeConfig, tree, "decode")
+    return config.parse(DecodeConfig, tree, "decode", whole="decode")

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from saccade.metrics.interval import Confidence
 from saccade.metrics.lines import References, f1, how_many, paired, score_of_sums
 from saccade.metrics.score import Score
 
@@ -58,7 +59,7 @@ def read_tree(line: str) -> ReadTree:
     return ReadTree(tuple(tags), tuple(each for each in constituents if each.label not in ROOTS))
 
 
-def bracket_f1(hypotheses: Sequence[str], references: References, *, confidence: bool = True) -> Score:
+def bracket_f1(hypotheses: Sequence[str], references: References, *, confidence: Confidence = True) -> Score:
     """Corpus F1 of labelled brackets, 0 to 100; of several references the one that fits best counts."""
     counts, signature = bracket_counts(hypotheses, references)
     return score_of_sums("bracket F1", counts, f1, signature, confidence=confidence)

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from saccade.errors import UsageError
-from saccade.metrics.interval import Interval, wilson
+from saccade.metrics.interval import Confidence, Interval, Resampling, percentiles, resampling, wilson
 from saccade.metrics.score import Score
 
-_RESAMPLES, _SEED, _TAIL = 1000, 12345, 0.025
 _AT_ONCE = 1 << 22  # counts held in memory together
 
 
@@ -71,7 +70,7 @@ class Classification:
 
 
 def classification(
-    true: Sequence[str], given: Sequence[str], *, order: Sequence[str] = (), confidence: bool = True
+    true: Sequence[str], given: Sequence[str], *, order: Sequence[str] = (), confidence: Confidence = True
 ) -> Classification:
     """`given` against `true`; labels come in `order`, those that are not in it behind.
 
@@ -86,7 +85,8 @@ def classification(
     np.add.at(confusion_CC, ([place[each] for each in true], [place[each] for each in given]), 1)
     count, right = len(true), int(confusion_CC.trace())
     low, high = wilson(right, count)
-    f1_low, f1_high = _bootstrap(confusion_CC) if confidence and count > 1 else Interval(math.nan, math.nan)
+    how = resampling(confidence, count)
+    f1_low, f1_high = Interval(math.nan, math.nan) if how is None else _bootstrap(confusion_CC, how)
     return Classification(
         Score("accuracy", 100 * right / count, 100 * low, 100 * high, None, count),
         Score("macro-F1", 100 * float(macro_f1(confusion_CC[None])[0]), 100 * f1_low, 100 * f1_high, None, count),
@@ -118,20 +118,19 @@ def macro_f1(confusion_RCC: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np
     return mean_R
 
 
-def _bootstrap(confusion_CC: np.ndarray[Any, Any]) -> Interval:
+def _bootstrap(confusion_CC: np.ndarray[Any, Any], how: Resampling) -> Interval:
     """Examples drawn with replacement are a multinomial draw of who was taken for whom: the same, and much faster."""
     count, classes = int(confusion_CC.sum()), len(confusion_CC)
     rows, columns = confusion_CC.nonzero()
     shares = confusion_CC[rows, columns] / count
-    generator, found = np.random.default_rng(_SEED), []
+    generator, found = np.random.default_rng(how.seed), []
     at_once = max(1, _AT_ONCE // classes**2)
-    for begin in range(0, _RESAMPLES, at_once):
-        drawn = min(at_once, _RESAMPLES - begin)
+    for begin in range(0, how.samples, at_once):
+        drawn = min(at_once, how.samples - begin)
         matrices = np.zeros((drawn, classes, classes), dtype=np.int64)
         matrices[:, rows, columns] = generator.multinomial(count, shares, size=drawn)
         found.append(macro_f1(matrices))
-    low, high = np.quantile(np.concatenate(found), [_TAIL, 1 - _TAIL])
-    return Interval(float(low), float(high))
+    return percentiles(np.concatenate(found))
 
 
 def _check(true: Sequence[str], given: Sequence[str]) -> None:

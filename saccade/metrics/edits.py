@@ -6,6 +6,7 @@ Where several references are right, the one with the fewest edits counts; of equ
 from collections.abc import Hashable, Sequence
 
 from saccade.errors import UsageError
+from saccade.metrics.interval import Confidence
 from saccade.metrics.lines import References, how_many, paired, ratio, score_of_shares, score_of_sums
 from saccade.metrics.score import Score
 
@@ -37,17 +38,17 @@ def distance(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
     return edits
 
 
-def wer(hypotheses: Sequence[str], references: References, *, confidence: bool = True) -> Score:
+def wer(hypotheses: Sequence[str], references: References, *, confidence: Confidence = True) -> Score:
     """Word error rate: edits per 100 reference words, from 0 up, less is better. Words are cut at white space."""
     return _rate("WER", WORDS, hypotheses, references, confidence)
 
 
-def cer(hypotheses: Sequence[str], references: References, *, confidence: bool = True) -> Score:
+def cer(hypotheses: Sequence[str], references: References, *, confidence: Confidence = True) -> Score:
     """Character error rate: edits per 100 reference characters, inner white space included; less is better."""
     return _rate("CER", CHARACTERS, hypotheses, references, confidence)
 
 
-def per(hypotheses: Sequence[str], references: References, *, confidence: bool = True) -> Score:
+def per(hypotheses: Sequence[str], references: References, *, confidence: Confidence = True) -> Score:
     """Phoneme error rate: edits per 100 reference phonemes, which white space separates; less is better."""
     return _rate("PER", PHONEMES, hypotheses, references, confidence)
 
@@ -77,7 +78,7 @@ def edit_counts(
     return counts, f"{how_many(pairs)}|case:mixed|{unit}"
 
 
-def _rate(name: str, unit: str, hypotheses: Sequence[str], references: References, confidence: bool) -> Score:
+def _rate(name: str, unit: str, hypotheses: Sequence[str], references: References, confidence: Confidence) -> Score:
     counts, signature = edit_counts(name, unit, hypotheses, references)
     return score_of_sums(name, counts, ratio, signature, confidence=confidence)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -12,9 +13,37 @@ from saccade.errors import UsageError
 _RESAMPLED_AT_ONCE = 2**22  # draws held in memory together: 32 MiB of indices
 
 
+RESAMPLES, SEED = 1000, 12345
+
+
 class Interval(NamedTuple):
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """How often what was scored is drawn anew, and by which random numbers; sacrebleu's, where nothing else is said."""
+
+    samples: int = RESAMPLES
+    seed: int = SEED
+
+    def __post_init__(self) -> None:
+        if self.samples < 100:
+            raise UsageError(f"samples: {self.samples} resamples have no tails; there must be at least 100.")
+        if self.seed < 0:
+            raise UsageError(f"seed is {self.seed}; it must not be less than 0.")
+
+
+Confidence = bool | Resampling
+"""Whether a score comes with an interval, and of which resamples."""
+
+
+def resampling(confidence: Confidence, lines: int) -> Resampling | None:
+    """None where no interval is asked for, or none can be estimated: one line says nothing about another."""
+    if lines < 2 or confidence is False:
+        return None
+    return Resampling() if confidence is True else confidence
 
 
 def wilson(successes: int, n: int, *, confidence: float = 0.95) -> Interval:
@@ -33,7 +62,11 @@ def wilson(successes: int, n: int, *, confidence: float = 0.95) -> Interval:
 
 
 def bootstrap_mean(
-    values: Sequence[float] | np.ndarray[Any, Any], *, samples: int = 1000, confidence: float = 0.95, seed: int = 12345
+    values: Sequence[float] | np.ndarray[Any, Any],
+    *,
+    samples: int = RESAMPLES,
+    confidence: float = 0.95,
+    seed: int = SEED,
 ) -> Interval:
     """The interval of a mean: percentiles of the means of `samples` resamples (Efron 1979); one seed, one answer."""
     _check_confidence(confidence)
@@ -50,18 +83,16 @@ def bootstrap_mean(
         values_N[generator.integers(len(values_N), size=(min(at_once, samples - done), len(values_N)))].mean(1)
         for done in range(0, samples, at_once)
     ]
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(np.concatenate(means), [tail, 1 - tail])
-    return Interval(float(low), float(high))
+    return percentiles(np.concatenate(means), confidence=confidence)
 
 
 def bootstrap_sums(
     counts_NK: np.ndarray[Any, Any],
     value_of: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]],
     *,
-    samples: int = 1000,
+    samples: int = RESAMPLES,
     confidence: float = 0.95,
-    seed: int = 12345,
+    seed: int = SEED,
 ) -> Interval:
     """The interval of a number that is made of sums over the lines, such as an error rate or an F1.
 
@@ -80,8 +111,14 @@ def bootstrap_sums(
     sums_SK = np.stack(
         [np.bincount(generator.integers(lines, size=lines), minlength=lines) @ counts_NK for _ in range(samples)]
     )
+    return percentiles(value_of(sums_SK), confidence=confidence)
+
+
+def percentiles(resampled: np.ndarray[Any, Any], *, confidence: float = 0.95) -> Interval:
+    """The middle of what the resamples came to."""
+    _check_confidence(confidence)
     tail = (1 - confidence) / 2
-    low, high = np.quantile(value_of(sums_SK), [tail, 1 - tail])
+    low, high = np.quantile(resampled, [tail, 1 - tail])
     return Interval(float(low), float(high))
 
 

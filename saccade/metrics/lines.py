@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from saccade.errors import UsageError
-from saccade.metrics.interval import bootstrap_mean, bootstrap_sums, wilson
+from saccade.metrics.interval import Confidence, bootstrap_mean, bootstrap_sums, resampling, wilson
 from saccade.metrics.score import Score
 
 References = Sequence[str | Sequence[str]]
@@ -44,9 +44,10 @@ def score_of_shares(name: str, right: int, count: int, signature: str | None) ->
     return Score(name, 100 * right / count, 100 * low, 100 * high, signature, count)
 
 
-def score_of_means(name: str, values: Sequence[float], signature: str, *, confidence: bool) -> Score:
+def score_of_means(name: str, values: Sequence[float], signature: str, *, confidence: Confidence) -> Score:
     """The mean of a share on every line, in percent."""
-    low, high = bootstrap_mean(values) if confidence and len(values) > 1 else (math.nan, math.nan)
+    how = resampling(confidence, len(values))
+    low, high = (math.nan, math.nan) if how is None else bootstrap_mean(values, samples=how.samples, seed=how.seed)
     return Score(name, 100 * float(np.mean(values)), 100 * low, 100 * high, signature, len(values))
 
 
@@ -56,12 +57,14 @@ def score_of_sums(
     share: Callable[[Counts], Counts],
     signature: str,
     *,
-    confidence: bool,
+    confidence: Confidence,
 ) -> Score:
     """A share that is made of sums over the lines, in percent: long lines weigh more than short ones."""
     counts_NK = np.array(counts, dtype=np.float64)
     value = float(share(counts_NK.sum(0, keepdims=True))[0])
-    low, high = bootstrap_sums(counts_NK, share) if confidence and len(counts) > 1 else (math.nan, math.nan)
+    low = high = math.nan
+    if how := resampling(confidence, len(counts)):
+        low, high = bootstrap_sums(counts_NK, share, samples=how.samples, seed=how.seed)
     return Score(name, 100 * value, 100 * low, 100 * high, signature, len(counts))
 
 

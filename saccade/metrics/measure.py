@@ -1,28 +1,41 @@
 """Any metric of written text by its name."""
 
 from collections.abc import Sequence
+from typing import cast
 
+from saccade.errors import UsageError
 from saccade.metrics.brackets import bracket_f1
 from saccade.metrics.distinct import distinct_1, distinct_2
 from saccade.metrics.edits import cer, g2p_wer, per, wer
+from saccade.metrics.interval import Confidence
 from saccade.metrics.lines import References
-from saccade.metrics.names import TextMetric
+from saccade.metrics.names import TEXT_METRICS, TextMetric
 from saccade.metrics.overlap import answer_em, answer_f1, rouge_1, rouge_2, rouge_l
 from saccade.metrics.score import Score
 from saccade.metrics.slots import intent_accuracy, slot_f1
-from saccade.metrics.text import bleu, bleu_code, chrf, exact_match, ter
+from saccade.metrics.text import Tokenizer, bleu, bleu_code, chrf, chrf_with_words, exact_match, ter
 
 
-def measure(name: TextMetric, outputs: Sequence[str], references: References, *, confidence: bool = True) -> Score:  # noqa: C901 one line for each metric
-    match name:
+def measure(  # noqa: C901 one line for each metric
+    name: TextMetric, outputs: Sequence[str], references: References, *, confidence: Confidence = True
+) -> Score:
+    """`name`: the metric, and behind colons the view of the text, see names.py."""
+    if name not in TEXT_METRICS:
+        raise UsageError(f"{name} is no metric of text; there are {', '.join(TEXT_METRICS)}.")
+    metric, *view = name.split(":")
+    small = "lc" in view
+    match metric:
         case "bleu":
-            return bleu(outputs, references, confidence=confidence)
+            tokenize = cast("Tokenizer", next((each for each in view if each != "lc"), "13a"))
+            return bleu(outputs, references, tokenize=tokenize, lowercase=small, confidence=confidence)
         case "bleu_code":
             return bleu_code(outputs, references, confidence=confidence)
         case "chrf":
-            return chrf(outputs, references, confidence=confidence)
+            return chrf(outputs, references, lowercase=small, confidence=confidence)
+        case "chrf++":
+            return chrf_with_words(outputs, references, lowercase=small, confidence=confidence)
         case "ter":
-            return ter(outputs, references, confidence=confidence)
+            return ter(outputs, references, cased="cased" in view, confidence=confidence)
         case "exact_match":
             return exact_match(outputs, references)
         case "wer":
@@ -53,3 +66,4 @@ def measure(name: TextMetric, outputs: Sequence[str], references: References, *,
             return distinct_1(outputs)
         case "distinct_2":
             return distinct_2(outputs)
+    raise AssertionError(name)  # every name has its line

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
+from saccade.metrics.interval import Confidence
 from saccade.metrics.lines import References, how_many, paired, score_of_means, score_of_shares
 from saccade.metrics.score import Score
 
@@ -14,19 +15,19 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def rouge_1(hypotheses: Sequence[str], references: References, *, confidence: bool = True) -> Score:
+def rouge_1(hypotheses: Sequence[str], references: References, *, confidence: Confidence = True) -> Score:
     """ROUGE-1 (Lin 2004): F1 of single words, mean over the lines, 0 to 100."""
     return _rouge("ROUGE-1", lambda one, other: bag_f1(one, other), hypotheses, references, confidence)
 
 
-def rouge_2(hypotheses: Sequence[str], references: References, *, confidence: bool = True) -> Score:
+def rouge_2(hypotheses: Sequence[str], references: References, *, confidence: Confidence = True) -> Score:
     """ROUGE-2 (Lin 2004): F1 of pairs of neighbouring words, mean over the lines, 0 to 100."""
     return _rouge(
         "ROUGE-2", lambda one, other: bag_f1(pairwise(one), pairwise(other)), hypotheses, references, confidence
     )
 
 
-def rouge_l(hypotheses: Sequence[str], references: References, *, confidence: bool = True) -> Score:
+def rouge_l(hypotheses: Sequence[str], references: References, *, confidence: Confidence = True) -> Score:
     """ROUGE-L (Lin 2004): F1 of the longest common subsequence, mean over the lines, 0 to 100."""
     return _rouge("ROUGE-L", _subsequence_f1, hypotheses, references, confidence)
 
@@ -41,7 +42,7 @@ def answer_em(hypotheses: Sequence[str], references: References) -> Score:
     return score_of_shares("answer EM", right, len(pairs), f"{how_many(pairs)}|norm:squad")
 
 
-def answer_f1(hypotheses: Sequence[str], references: References, *, confidence: bool = True) -> Score:
+def answer_f1(hypotheses: Sequence[str], references: References, *, confidence: Confidence = True) -> Score:
     """F1 of the words of answers (Rajpurkar et al. 2016), mean over the lines, 0 to 100; the best reference counts."""
     pairs = paired("answer_f1", hypotheses, references)
     values = [
@@ -89,7 +90,7 @@ def _rouge(
     f1: Callable[[Sequence[str], Sequence[str]], float],
     hypotheses: Sequence[str],
     references: References,
-    confidence: bool,
+    confidence: Confidence,
 ) -> Score:
     """Words are runs of letters and digits in small letters, not stemmed; of several references the best counts."""
     pairs = paired(name, hypotheses, references)

@@ -7,6 +7,7 @@ behind another type, begins a slot. Labels that are missing say `O`; a slot behi
 
 from collections.abc import Sequence
 
+from saccade.metrics.interval import Confidence
 from saccade.metrics.lines import References, f1, how_many, paired, score_of_shares, score_of_sums
 from saccade.metrics.score import Score
 
@@ -28,7 +29,7 @@ def slots_of(labels: Sequence[str]) -> set[Slot]:
     return found
 
 
-def slot_f1(hypotheses: Sequence[str], references: References, *, confidence: bool = True) -> Score:
+def slot_f1(hypotheses: Sequence[str], references: References, *, confidence: Confidence = True) -> Score:
     """Corpus F1 of slots, 0 to 100."""
     counts, signature = slot_counts(hypotheses, references)
     return score_of_sums("slot F1", counts, f1, signature, confidence=confidence)

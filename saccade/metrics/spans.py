@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saccade.errors import UsageError
-from saccade.metrics.interval import wilson
+from saccade.metrics.interval import Confidence, bootstrap_sums, resampling, wilson
 from saccade.metrics.score import Score
 
 SpanLike = tuple[str, int, int]
 """Type, begin, end."""
-_RESAMPLES, _SEED = 1000, 12345
 
 
 @dataclass(frozen=True)
@@ -47,12 +46,14 @@ class SpanReport:
     sentences_N3: NDArray[np.int64]
     """Of each sentence, how many spans were right, found, and to be found."""
 
-    def score(self, *, confidence: bool = True) -> Score:
+    def score(self, *, confidence: Confidence = True) -> Score:
         """F1 over all spans, 0 to 100; its interval from resampled sentences (percentile bootstrap)."""
         low = high = math.nan
-        if confidence and len(self.sentences_N3) > 1:
-            low, high = _bootstrap_f1(self.sentences_N3)
-        return Score("span F1", 100 * self.micro.f1, low, high, None, len(self.sentences_N3))
+        if how := resampling(confidence, len(self.sentences_N3)):
+            low, high = bootstrap_sums(
+                self.sentences_N3, lambda sums: _shares(sums)[2], samples=how.samples, seed=how.seed
+            )
+        return Score("span F1", 100 * self.micro.f1, 100 * low, 100 * high, None, len(self.sentences_N3))
 
 
 def span_report(gold: Sequence[Iterable[SpanLike]], found: Sequence[Iterable[SpanLike]]) -> SpanReport:
@@ -79,7 +80,7 @@ def span_report(gold: Sequence[Iterable[SpanLike]], found: Sequence[Iterable[Spa
     )
 
 
-def _shares(counts_N3: NDArray[np.int64]) -> NDArray[np.float64]:
+def _shares(counts_N3: NDArray[Any]) -> NDArray[np.float64]:
     """Precision, recall and F1 (3, N) of rows of right, found, to be found; by the operations that seqeval takes."""
     right, found, gold = counts_N3.T
     precision, recall = right / np.where(found == 0, 1, found), right / np.where(gold == 0, 1, gold)
@@ -97,14 +98,6 @@ def _mean(shares_3N: NDArray[np.float64], weights_N: NDArray[np.int64] | None) -
 def _quality(shares_3: NDArray[np.float64], counts_3: NDArray[np.int64]) -> Quality:
     (precision, recall, f1), (right, found, gold) = shares_3.tolist(), counts_3.tolist()
     return Quality(precision, recall, f1, gold, found, right)
-
-
-def _bootstrap_f1(sentences_N3: NDArray[np.int64]) -> tuple[float, float]:
-    generator = np.random.default_rng(_SEED)
-    count = len(sentences_N3)
-    sums = np.stack([sentences_N3[generator.integers(count, size=count)].sum(0) for _ in range(_RESAMPLES)])
-    low, high = np.quantile(_shares(sums)[2], [0.025, 0.975])
-    return 100 * float(low), 100 * float(high)
 
 
 def accuracy(gold: Sequence[Sequence[str]], found: Sequence[Sequence[str]], *, name: str = "accuracy") -> Score:

@@ -124,7 +124,10 @@ class ClassifyRecipe(Recipe):
                     wrong.append(
                         f"all {len(every):,} texts have the label {next(iter(labels))!r}: nothing to tell apart"
                     )
-            problems += [f"{split}: {each}" for each in wrong]
+            # What is held out of the training data stands in the same files: their faults are told once.
+            held_out = split == "valid" and self.data.valid is None
+            new = [each for each in wrong if not (held_out and f"train: {each}" in problems)]
+            problems += [f"{split}: {each}" for each in new]
             found[split] = _told(counts, labels, known, lengths=sorted(_words(each.texts) for each in every))
             if len(texts) < len(every):
                 found[split].append(f"{len(every) - len(texts):,} texts occurred before in {split}")

@@ -12,7 +12,7 @@ Precision = Literal["fp32", "tf32", "bf16"]
 Every = Annotated[int, Field(ge=1)]
 LOWER_IS_BETTER = (
     "loss", "perplexity", "perplexity_per_word", "perplexity_per_byte", "bits_per_character", "nats_per_frame",
-    "ter", "wer", "cer", "per", "g2p_wer",
+    "ter", "ter:cased", "wer", "cer", "per", "g2p_wer",
 )  # fmt: skip
 """Metrics of which less is better; of all others, more."""
 

@@ -1,10 +1,6 @@
 """One line in, one line out: any bytes, in order, empty stays empty; only a line feed ends a line."""
 
 import json
-import random
-import string
-import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.cli import saccade_command, shake, write_corpus
+from tests.support.fuzz import as_read, odd_lines
 
 SEARCHES = (["--beam", "1"], ["--beam", "4"])
 
@@ -24,70 +21,6 @@ def wild(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.exit_code == 0, done.stderr
     shake(folder / "run", by=1.5, likes=b"\n\r\x00\xc3")
     return folder / "run"
-
-
-def odd_lines() -> Iterator[bytes]:
-    """A few thousand lines that break something somewhere; the same each time."""
-    draw = random.Random(7)
-    yield from (b"", b" ", b"\t", b"   \t ", b"\r", b"\r\r", b"a\rb", b"\x00", b"a\x00b", b"\x00a", b"a\x00")
-    yield from (bytes([byte]) for byte in range(256) if byte != 0x0A)
-    yield from (bytes(pair) for pair in _pairs(draw, 500))
-    yield from _scripts(draw)
-    for separator in "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\ufeff\u200d\u202e\u2066":
-        yield f"before{separator}after".encode()
-        yield separator.encode()
-    for broken in (b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82", b"\xff" * 50, b"\x1f\x8b\x08\x00"):
-        yield broken
-        yield b"ok " + broken + b" ok"
-    yield "text as UTF-16".encode("utf-16-le")
-    yield ("a" + "\u0301" * 1000).encode()
-    yield "👩\u200d👩\u200d👧\u200d👦".encode() * 20
-    yield unicodedata.normalize("NFD", "Ångström").encode()
-    for text in ("<s>", "</s>", "<pad>", "<unk>", "<0x0A>", "▁a", "a@@ b", "##ing", "|||", "a ||| b", "\\n", "\\u0000"):
-        yield text.encode()
-    for text in (
-        '{"a": "b"}',
-        "[" * 5000,
-        "<script>alert(1)</script>",
-        "'; DROP TABLE x; --",
-        "%s%n{0}",
-        "\x1b[31mred",
-    ):
-        yield text.encode()
-    for length in (1, 1023, 1024, 1025, 32_767, 32_769, 65_535, 65_536, 65_537, 300_000):
-        yield b"a" * length
-    yield b" " * 70_000
-    yield "é".encode() * 70_000
-    yield from (b"" for _ in range(300))
-    yield from (draw.randbytes(draw.randint(1, 40)).replace(b"\n", b"") for _ in range(1500))
-
-
-def _pairs(draw: random.Random, count: int) -> Iterator[tuple[int, int]]:
-    for _ in range(count):
-        first, second = draw.randrange(256), draw.randrange(256)
-        if 0x0A not in (first, second):
-            yield first, second
-
-
-def _scripts(draw: random.Random) -> Iterator[bytes]:
-    """Words from thirty blocks of Unicode, and letters of ASCII."""
-    blocks = (
-        0x00C0, 0x0370, 0x0400, 0x0530, 0x05D0, 0x0620, 0x0710, 0x0905, 0x0985, 0x0A05, 0x0A85, 0x0B85, 0x0C05, 0x0C85,
-        0x0D05, 0x0D85, 0x0E01, 0x0E81, 0x0F40, 0x1000, 0x10D0, 0x1200, 0x13A0, 0x1780, 0x1820, 0x3041, 0x30A1, 0x4E00,
-        0xAC00, 0x1F300,
-    )  # fmt: skip
-    for start in blocks:
-        for _ in range(10):
-            yield " ".join("".join(chr(start + draw.randrange(40)) for _ in range(6)) for _ in range(4)).encode()
-    for _ in range(300):
-        yield "".join(draw.choices(string.printable.replace("\n", ""), k=draw.randint(1, 60))).encode()
-
-
-def as_read(lines: list[bytes]) -> list[str]:
-    """What the line contract says a line is: without its end, bad bytes as U+FFFD."""
-    if lines and lines[0].startswith(b"\xef\xbb\xbf"):
-        lines = [lines[0][3:], *lines[1:]]
-    return [line.removesuffix(b"\r").decode("utf-8", "replace") for line in lines]
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=["greedy", "beam"])

@@ -15,7 +15,7 @@ from saccade.data.batching import BEGINNING
 from saccade.errors import SaccadeError, UsageError
 from saccade.recipe import load_recipe
 from saccade.tag import MAX_WORDS
-from saccade.tasks.tag import TagReady
+from saccade.tasks.tag_ready import TagReady
 from saccade.text.cut import cut_words
 from saccade.text.tags import is_written_so, read_spans
 from saccade.types import UNKNOWN

@@ -1,5 +1,6 @@
 """Our scores against sacrebleu: its command line, digit for digit, and its Python interface."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,9 @@ from pathlib import Path
 import pytest
 import sacrebleu
 
+from saccade.metrics.interval import Resampling
+from saccade.metrics.measure import measure
+from saccade.metrics.names import TEXT_METRICS, TextMetric
 from saccade.metrics.score import digits
 from saccade.metrics.text import bleu, chrf, ter
 
@@ -76,6 +80,59 @@ def test_the_command_prints_the_same_interval(tmp_path: Path, monkeypatch: pytes
     mean, half = (score.low + score.high) / 2, (score.high - score.low) / 2
     expected = f"BLEU|{score.signature} = {score.value:.3f} (μ = {mean:.3f} ± {half:.3f})"
     assert command(tmp_path, "--confidence", "-w", "3", "-f", "text").startswith(expected)
+
+
+VIEWS: dict[TextMetric, str] = {
+    "bleu": "-m bleu",
+    "bleu:lc": "-m bleu -lc",
+    "bleu:none": "-m bleu -tok none",
+    "bleu:none:lc": "-m bleu -tok none -lc",
+    "bleu:intl": "-m bleu -tok intl",
+    "bleu:intl:lc": "-m bleu -tok intl -lc",
+    "bleu:char": "-m bleu -tok char",
+    "bleu:char:lc": "-m bleu -tok char -lc",
+    "bleu:zh": "-m bleu -tok zh",
+    "bleu:zh:lc": "-m bleu -tok zh -lc",
+    "chrf": "-m chrf",
+    "chrf:lc": "-m chrf --chrf-lowercase",
+    "chrf++": "-m chrf --chrf-word-order 2",
+    "chrf++:lc": "-m chrf --chrf-word-order 2 --chrf-lowercase",
+    "ter": "-m ter",
+    "ter:cased": "-m ter --ter-case-sensitive",
+}
+"""What sacrebleu's command wants to be told for the same view."""
+
+
+def test_no_view_is_left_out() -> None:
+    by_sacrebleu = {name for name in TEXT_METRICS if name.startswith(("bleu", "chrf", "ter"))}
+    assert set(VIEWS) == by_sacrebleu - {"bleu_code"}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_every_view_has_the_digits_the_signature_and_the_interval_of_the_command(
+    name: TextMetric, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", "77")
+    printed = json.loads(
+        command(tmp_path, *VIEWS[name].split(), "--confidence", "--confidence-n", "300", "-f", "json", "-w", "6")
+    )
+    score = measure(name, HYPOTHESES, REFERENCES, confidence=Resampling(300, 77))
+    assert score.name.startswith(printed["name"])
+    assert score.signature == printed["signature"]
+    assert digits(score, width=6) == f"{printed['score']:.6f}"
+    mean, half = (score.low + score.high) / 2, (score.high - score.low) / 2
+    assert (f"{mean:.6f}", f"{half:.6f}") == (f"{printed['confidence_mean']:.6f}", f"{printed['confidence_var']:.6f}")
+
+
+def test_views_differ() -> None:
+    """Or the options would say nothing."""
+    cased = [line.title() for line in HYPOTHESES]
+    found = {name: measure(name, cased, REFERENCES, confidence=False).value for name in VIEWS}
+    assert found["bleu:lc"] > found["bleu"]
+    assert found["bleu:none"] < found["bleu"] < found["bleu:char"]
+    assert found["chrf++:lc"] > found["chrf++"]
+    assert found["chrf++"] < found["chrf"]
+    assert found["ter:cased"] > found["ter"]
 
 
 @pytest.mark.parametrize(

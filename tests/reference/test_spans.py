@@ -195,3 +195,25 @@ def test_scores_come_with_intervals() -> None:
         span_report(gold, half[1:])
     with pytest.raises(UsageError, match="sentence 1 has 2 tags"):
         accuracy([["A", "B"]], [["A"]])
+
+
+@pytest.mark.parametrize("scheme", ["iob2", "bioes"])
+@pytest.mark.parametrize("seed", range(10))
+def test_equals_the_strict_classification_report(scheme: Literal["iob2", "bioes"], seed: int) -> None:
+    """What seqeval prints in strict mode, to all digits: each type, micro, macro and weighted means."""
+    theirs = schemes.IOB2 if scheme == "iob2" else schemes.IOBES
+    prefixes = "BI" if scheme == "iob2" else "BIES"
+    draw = random.Random(100 + seed)
+    gold = drawn(draw, prefixes, sentences=40)
+    found = near(draw, gold, prefixes)
+    mine = span_report(*([read_strictly(tags, scheme) for tags in side] for side in (gold, found)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        printed = strict_labelling.classification_report(gold, found, scheme=theirs, output_dict=True)
+    rows = {**mine.types, "micro avg": mine.micro, "macro avg": mine.macro, "weighted avg": mine.weighted}
+    assert printed.keys() == rows.keys()
+    for name, row in rows.items():
+        told = printed[name]
+        assert (row.precision, row.recall, row.f1, row.gold) == (
+            told["precision"], told["recall"], told["f1-score"], told["support"]
+        )  # fmt: skip

@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from saccade.classify import Engine, _batches
+from saccade.classify import Engine
 from saccade.data.labels import Labels
 from saccade.data.readings import Reading
 from saccade.errors import UsageError
@@ -107,13 +105,3 @@ def test_what_lies_beyond_the_most_that_is_read_is_not_read() -> None:
     assert long.answers == short.answers
     cut = replace(using, reading=replace(using.reading, max_characters=2))
     assert cut.classify(["abcd"], top=None)[0].answers == cut.classify(["ab"], top=None)[0].answers
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), max_size=12), st.integers(1, 40))
-def test_batches_hold_every_row_once_within_the_budget(sizes: list[tuple[int, int]], budget: int) -> None:
-    found = list(_batches(sizes, budget))
-    assert sorted(row for batch in found for row in batch) == list(range(len(sizes)))
-    for batch in found:
-        places = sum(sizes[row][0] for row in batch) * max(sizes[row][1] for row in batch)
-        assert places <= budget or len(batch) == 1

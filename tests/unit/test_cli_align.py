@@ -9,8 +9,8 @@ import pytest
 import saccade
 from saccade.align import AlignConfig
 from saccade.metrics.links import Gold, alignment_scores, read_gold
-from tests.contract.test_lines import odd_lines
 from tests.support.cli import RECIPE, saccade_command, saccade_process, shake, write_corpus
+from tests.support.fuzz import odd_lines
 
 SOURCES = ["dead beef", "", "face  c", "ab cd e"]
 TARGETS = ["feeb daed", "x", "c ecaf", ""]

@@ -285,6 +285,11 @@ def test_what_score_refuses(run: Path, translator: Path, tmp_path: Path) -> None
     assert "leave out SOURCE" in refused("score", run, tmp_path / "a", "--contrast", "all")
     assert "is neither a file nor one of agreement" in refused("score", run, "--contrast", "nothing")
     assert "holds no pairs" in refused("score", run, "--contrast", tmp_path / "empty")
+    assert "--pairs: says which pairs are generated, but no pairs are asked for" in refused(
+        "score", run, "--pairs", "3"
+    )
+    of_file = refused("score", run, "--contrast", tmp_path / "empty", "--pairs", "3", "--seed", "0")
+    assert "--pairs, --seed: says which pairs are generated, but the pairs are those of a file" in of_file
     assert "name both files" in refused("score", translator)
     assert "which has no use for it" in refused("score", translator, "--document", tmp_path / "a", tmp_path / "a")
     assert "write it as name=value" in refused("score", run, "--document", "--cache", "500", stdin="a")
@@ -309,6 +314,9 @@ def test_the_test_text_is_evaluated(run: Path, tmp_path: Path) -> None:
     assert "perplexity per word" in said("evaluate", run, "--split", "valid", "-f", "markdown")
     assert said("evaluate", run, "-f", "tsv").splitlines()[0].startswith("metric\tvalue")
     assert "which has no use for it" in refused("evaluate", run, "--beam", "2")
+    wrong = refused("evaluate", run, "--cache", "foo=3")
+    assert wrong.startswith("--cache: foo is not a setting of --cache. settings of --cache: window, theta, weight")
+    assert refused("evaluate", run, "--dynamic", "steps=0").startswith("--dynamic: steps is 0: ")
     for name in found["scores"]:
         assert "less is better; say --fail-over" in refused("evaluate", run, "--fail-under", f"{name}=1e9")
     assert saccade_command("evaluate", run, "--fail-over", "perplexity=1").exit_code == 3

@@ -198,3 +198,17 @@ def test_the_column_missing_is_told_before_training(folder: Path) -> None:
     assert done.exit_code == 2
     assert "train.conll:1: the row has 2 columns; data.tag asks for column 7" in done.stderr
     assert not (folder / "none").exists()
+
+
+def test_a_run_on_generated_notices_is_scored_on_files(folder: Path, tmp_path: Path) -> None:
+    """As one on generated reviews is: with a word and its tag a line, the last column."""
+    small = ("data.train=30", "data.valid=5", "data.test=5", "train.updates=1", "model.encoder.width=8")
+    chosen = [part for each in small for part in ("--set", each)]
+    done = saccade_command("train", "ner-notices", "-q", "--out", tmp_path / "run", *chosen)
+    assert done.exit_code == 0, done.stderr
+    scored = saccade_command("evaluate", tmp_path / "run", folder / "test.conll", "-f", "json", "--device", "cpu")
+    assert scored.exit_code == 0, scored.stderr
+    assert json.loads(scored.stdout)["scores"]["f1"]["count"] == 12
+    treebank = saccade_command("evaluate", tmp_path / "run", tmp_path / "a.conllu", "--device", "cpu")
+    assert treebank.exit_code == 2
+    assert "which column of CoNLL-U has the tags is not known" in treebank.stderr

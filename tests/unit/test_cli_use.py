@@ -300,7 +300,7 @@ def test_a_gate_decides_the_status_after_the_scores_are_told(gate: str, status: 
         (["test.src", "valid.tgt"], "test.src has 16 lines and valid.tgt 12"),
         (["/dev/null", "/dev/null"], "nothing to score"),
         (["--metrics", "bleu,bleu"], "each once"),
-        (["--metrics", "blue"], "out of bleu, bleu_code, chrf, ter, exact_match"),
+        (["--metrics", "blue"], "out of bleu, bleu:lc, bleu:none, bleu:none:lc"),
         (["--fail-under", "bleu"], "metric=value"),
         (["--fail-under", "bleu=nan"], "metric=value"),
         (["--metrics", "chrf", "--fail-under", "bleu=1"], "bleu is not among the metrics: chrf"),

@@ -70,6 +70,9 @@ def test_what_is_held_out_is_not_trained_on(numbers: Path) -> None:
 
 
 def test_the_check_sees_what_is_held_out(numbers: Path) -> None:
+    absent = check(section(kind="files", train={"tsv": "none.tsv"}, hold_out=0.2), numbers).problems
+    assert len(absent) == 1, "what is wrong with the one file is told once"
+    assert absent[0].startswith("train: none.tsv: ")
     report = check(section(kind="files", train={"tsv": "all.tsv"}, hold_out=0.2), numbers)
     assert report.usable
     assert set(report.splits) == {"train", "valid"}

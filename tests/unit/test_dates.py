@@ -19,7 +19,8 @@ from pydantic import ValidationError
 
 from saccade.data import dates
 from saccade.data.date_forms import LANGUAGES, ordinal_suffix
-from saccade.data.dates import CASES, DateExample, DatesData, Names, example, examples, load_names, recase, settle
+from saccade.data.date_voices import CASES, Names, load_names, recase, settle, voices
+from saccade.data.dates import DateExample, DatesData, example, examples
 from saccade.errors import MissingExtra, SaccadeError, UsageError
 
 WORD = re.compile(r"[^\W\d_]+")
@@ -118,7 +119,7 @@ def test_both_orders_of_slashed_dates_occur_and_context_decides_some() -> None:
 
 def test_every_month_string_in_use_denotes_one_month_in_all_languages() -> None:
     meanings: dict[str, set[int]] = {}
-    for voice in (voice for cased in dates.voices() for voice in cased):
+    for voice in (voice for cased in voices() for voice in cased):
         for rows in voice.names.months.values():
             for month, ways in enumerate(rows):
                 for letters, _ in ways:
@@ -128,7 +129,7 @@ def test_every_month_string_in_use_denotes_one_month_in_all_languages() -> None:
 
 
 def test_no_weekday_and_no_word_of_a_carrier_or_form_reads_as_a_month() -> None:
-    for voice in (voice for cased in dates.voices() for voice in cased):
+    for voice in (voice for cased in voices() for voice in cased):
         texts = [way for rows in voice.names.weekdays.values() for ways in rows for way in ways]
         for form in (*voice.carriers, *voice.plain, *voice.label, *voice.numeric):
             texts += [before for before, _ in form.pieces]
@@ -324,7 +325,7 @@ def test_misuse_is_told() -> None:
 
 def test_without_babel_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "babel", None)
-    dates.voices.cache_clear()
+    voices.cache_clear()
     with pytest.raises(MissingExtra, match=r"saccade\[demo\]"):
         example(1, "train", 0)
 

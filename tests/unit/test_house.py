@@ -19,7 +19,7 @@ BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
     "metrics", "evaluate", "inspect", "view", "translate", "fill", "classify", "generate", "likelihood", "tag",
     "constraints", "score_tags", "align", "tasks", "recipe", "device", "disk", "integrity", "partners", "rerank",
-    "search_report", "model", "joint",
+    "weights", "search_report", "model", "joint",
 }  # fmt: skip
 EVERYTHING = BELOW_THE_LAB | {"lab", "serve", "export", "api", "recipes", "presets", "compare"}
 
@@ -33,14 +33,15 @@ ARROWS: dict[str, set[str]] = {
     "loss": {"nn"},
     "train": {"text", "data", "models", "loss", "disk", "checkpoint"},
     "disk": set(),  # files that are whole or not there
-    "checkpoint": {"models", "text", "disk"},
+    "weights": set(),  # the tensors of a model by their names
+    "checkpoint": {"models", "text", "disk", "weights"},
     "integrity": {"text", "data", "disk", "checkpoint"},  # whether every file of a run folder is as it was saved
     "decode": set(),
     "metrics": set(),
     "device": set(),  # which device a name means
     "constraints": {"text", "decode"},  # phrases → what a search needs to see to them
     "translate": {"text", "data", "models", "checkpoint", "decode", "constraints", "metrics"},  # by which it chooses
-    "tag": {"text", "models", "checkpoint", "disk"},
+    "tag": {"text", "data", "models", "checkpoint", "disk"},
     "score_tags": {"text", "metrics", "tag"},
     "fill": {"text", "data", "models", "checkpoint"},
     "classify": {"text", "data", "models", "checkpoint"},
