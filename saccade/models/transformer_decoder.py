@@ -34,6 +34,9 @@ class TransformerDecoder(nn.Module):
         source: Tree = {"kv": tuple(block.remember(memory_BSE, layout.unpacked()).kv for block in self.stack)}
         if not layout.even:
             source["lengths"] = layout.lengths_B
+            # Of a sentence without tokens there is nothing to see, wherever one looks.
+            empty_B1111 = (layout.lengths_B == 0)[:, None, None, None, None]
+            source["kv"] = tuple(kv_BS2HK.masked_fill(empty_B1111, 0.0) for kv_BS2HK in source["kv"])
         return State(source, self.nothing_yet(memory_BSE, max_steps))
 
     def nothing_yet(self, like: Tensor, max_steps: int) -> Tree:
@@ -80,21 +83,25 @@ class TransformerDecoder(nn.Module):
         layout, place_N = _even(prefix_NT), state.hypothesis["place"]
         at_NT = place_N[:, None] + torch.arange(prefix_NT.shape[1], device=prefix_NT.device)
         x_NTD = self.entered(prefix_NT, at_NT, layout)
-        memories = [Memory(kv_BS2HK, _read(kv_BS2HK, state)) for kv_BS2HK in state.source.get("kv", ())]
-        places = zip(state.hypothesis["k"], state.hypothesis["v"], strict=True)
-        caches = [Cache(k_NMHK, v_NMHK, place_N) for k_NMHK, v_NMHK in places]
-        out_NTD = self.stack(x_NTD, layout, memories=memories or None, caches=caches, watch=watch)
+        caches = Cache.each(state.hypothesis["k"], state.hypothesis["v"], at_NT)
+        out_NTD = self.stack(x_NTD, layout, memories=_memories(state), caches=caches, watch=watch)
         hypothesis = state.hypothesis | {"place": place_N + prefix_NT.shape[1]}
         return self.output(out_NTD), State(state.source, hypothesis)
 
 
-def _read(kv_BS2HK: Tensor, state: State) -> Layout:
-    """Where the source lies that is read."""
-    rows, S = kv_BS2HK.shape[:2]
+def _memories(state: State) -> list[Memory] | None:
+    """One a block; where the source lies that is read, and the mask of its padding, are the same for all."""
+    every: tuple[Tensor, ...] = state.source.get("kv", ())
+    if not every:
+        return None
+    rows, S = every[0].shape[:2]
     lengths_B = state.source.get("lengths")
     if lengths_B is None:
-        return Layout(torch.full((rows,), S, device=kv_BS2HK.device), S, even=True)
-    return Layout(lengths_B, S)
+        layout = Layout(torch.full((rows,), S, device=every[0].device), S, even=True)
+        return [Memory(kv_BS2HK, layout) for kv_BS2HK in every]
+    layout = Layout(lengths_B, S)
+    shade_B11S = masks.shade(masks.valid_BT(layout)[:, None, None], every[0].dtype)
+    return [Memory(kv_BS2HK, layout, shade_B11S) for kv_BS2HK in every]
 
 
 def _even(ids_NT: Tensor) -> Layout:

@@ -164,8 +164,13 @@ class SelfAttention(nn.Module):
         watch.saw_attention(kind, weights_BHTT)
         return masks.pack(mixed_BTHK, layout)
 
-    def look_back(self, q_NTHK: Tensor, k_NMHK: Tensor, v_NMHK: Tensor, place_NT: Tensor) -> Tensor:
-        """What new tokens, at these places, see of those so far, which lie in the cache's M places."""
+    def look_back(self, q_NTHK: Tensor, k_NMHK: Tensor, v_NMHK: Tensor, place_NT: Tensor, shade_N1TM: Tensor) -> Tensor:
+        """What new tokens, at these places, see of those so far, which lie in the cache's M places.
+
+        `shade_N1TM` says the same of them as their places do, and is all that plain attention needs.
+        """
+        if self.pattern is None and not self.places.acts_on_scores and not self.heads.dropout.acts:
+            return kernels.shaded(q_NTHK, k_NMHK, v_NMHK, shade_N1TM)
         key_M = torch.arange(k_NMHK.shape[1], device=q_NTHK.device)
         may_look = (key_M <= place_NT[:, :, None])[:, None]  # (N, 1, T, M)
         distance = (key_M - place_NT[:, :, None])[:, None] if self.places.acts_on_scores else None
@@ -228,8 +233,22 @@ class CrossAttention(nn.Module):
         """(…, E) -> (…, 2, H, K)."""
         return self.heads.split(self.of_memory(memory), 2)
 
-    def look(self, q: Tensor, kv: Tensor, queries: Layout, keys: Layout, watch: Watch | None = None) -> Tensor:
-        """What each query sees of each head's values (…, H, K), laid out as the queries."""
+    def look(
+        self,
+        q: Tensor,
+        kv: Tensor,
+        queries: Layout,
+        keys: Layout,
+        watch: Watch | None = None,
+        shade_B11S: Tensor | None = None,
+    ) -> Tensor:
+        """What each query sees of each head's values (…, H, K), laid out as the queries.
+
+        `shade_B11S` is the mask of padded keys where it is made already, and there is no sentence without any.
+        """
+        if watch is None and shade_B11S is not None and not self.heads.dropout.acts:
+            k, v = kv.unbind(-3)
+            return kernels.shaded(q, k, v, shade_B11S)
         if watch is None:
             return kernels.cross_attention(q, kv, queries, keys, self.heads.dropout)
         k, v = kv.unbind(-3)

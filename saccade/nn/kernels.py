@@ -68,6 +68,9 @@ def takes_activation(activation: Activation) -> TypeGuard[triton_residual.Activa
     return activation in ("relu", "gelu")
 
 
+FEW_ROWS = 4096
+
+
 class Product(NamedTuple):
     """W x, and the bias that is still to be added to it, or None: a pass over memory that follows can add it too."""
 
@@ -83,9 +86,17 @@ def product(x: Tensor, layer: nn.Linear) -> Product:
 
     There its gradient, a sum over all rows, costs no pass of its own either.
     """
-    if triton_residual.available(x):
+    if triton_residual.available(x) and _pays(x):
         return Product(F.linear(x, layer.weight), layer.bias)
     return Product(layer(x), None)
+
+
+def _pays(x: Tensor) -> bool:
+    """Whether a pass over memory less is worth a kernel of ours, which takes longer to start than torch's.
+
+    Not for the few rows that a search steps through: there, starting kernels is all that takes time.
+    """
+    return torch.is_grad_enabled() or x.numel() > FEW_ROWS * x.shape[-1]
 
 
 def _rate(dropout: Dropout | None) -> float:
@@ -118,7 +129,7 @@ def residual_norm(
     x: Tensor, given: Product, norm: Norm, dropout: Dropout, layout: Layout
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sum y = x + Drop(given), and its norm twice: for two readers, whose gradients are added on the way back."""
-    if takes_norm(norm) and triton_residual.available(x):
+    if takes_norm(norm) and triton_residual.available(x) and _pays(x):
         return triton_residual.residual_norm(
             x, given.value, norm.weight, norm.bias,
             r_bias_D=given.bias, dropout=_rate(dropout), seed=_seed(x, dropout), epsilon=norm.eps,
@@ -137,7 +148,7 @@ def residual(x: Tensor, given: Product, dropout: Dropout) -> Tensor:
 def activate(given: Product, activation: Activation, dropout: Dropout, *, gated: bool = False) -> Tensor:
     """Drop(φ(given)), or Drop(φ(a) ⊙ b) of its halves a and b; what is given may be overwritten."""
     wide = given.value
-    if triton_residual.available(wide) and not gated and takes_activation(activation):
+    if triton_residual.available(wide) and _pays(wide) and not gated and takes_activation(activation):
         return triton_residual.activate(
             wide, given.bias, activation=activation, dropout=_rate(dropout), seed=_seed(wide, dropout)
         )
@@ -276,6 +287,12 @@ def dot_product(
     if may_look is None and causal:
         may_look = masks.causal_TS(q_BTHK.shape[1], k_BSHK.shape[1], q_BTHK.device)
     return biased(q_BHTK, k_BHSK, v_BHSK, may_look, None, dropout).transpose(1, 2)
+
+
+def shaded(q_BTHK: Tensor, k_BSHK: Tensor, v_BSHK: Tensor, shade: Tensor) -> Tensor:
+    """Without dropout, with a mask that is made ready already (`masks.shade`), broadcast to (B, H, T, S)."""
+    q_BHTK, k_BHSK, v_BHSK = (x.transpose(1, 2) for x in (q_BTHK, k_BSHK, v_BSHK))
+    return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=shade.to(q_BTHK.dtype)).transpose(1, 2)
 
 
 def _by_weights(q: Tensor, dropout: Dropout | None) -> bool:

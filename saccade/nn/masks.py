@@ -26,6 +26,16 @@ def causal_TS(queries: int, keys: int, device: torch.device) -> Tensor:
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
 
 
+def shade(may_look: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to scores so that nothing is seen but where one may look: for masks that many layers share.
+
+    A row that may look nowhere sees everything alike; whoever has such rows takes care that there is nothing to see.
+    """
+    return torch.zeros(may_look.shape, dtype=dtype, device=may_look.device).masked_fill(
+        ~may_look, torch.finfo(dtype).min
+    )
+
+
 def positions(layout: Layout) -> Tensor:
     """Each token's place in its sentence, from 0: (T,) where padded, (N,) where packed."""
     if layout.slots_N is None:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from saccade.nn import kernels
+from saccade.nn import kernels, masks
 from saccade.nn.attention import CrossAttention, FeedForward, SelfAttention
 from saccade.nn.dropout import Dropout
 from saccade.nn.kernels import Activation, Product
@@ -31,6 +31,8 @@ class Memory:
 
     kv: Tensor
     layout: Layout
+    shade_B11S: Tensor | None = None
+    """The mask of the source's padding, made once for all blocks (`masks.shade`); None: each makes its own."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +41,22 @@ class Cache:
 
     k_NMHK: Tensor
     v_NMHK: Tensor
-    place_N: Tensor
+    place_NT: Tensor
+    """Where the new tokens stand."""
+    shade_N1TM: Tensor
+    """That none of them looks at what stands behind it: made once for all blocks (`masks.shade`)."""
+
+    @staticmethod
+    def each(keys: Sequence[Tensor], values: Sequence[Tensor], place_NT: Tensor) -> "list[Cache]":
+        """One a block."""
+        key_M = torch.arange(keys[0].shape[1], device=place_NT.device)
+        shade_N1TM = masks.shade(key_M <= place_NT[:, None, :, None], keys[0].dtype)
+        return [Cache(k_NMHK, v_NMHK, place_NT, shade_N1TM) for k_NMHK, v_NMHK in zip(keys, values, strict=True)]
 
     def write(self, k_NTHK: Tensor, v_NTHK: Tensor) -> None:
-        at_NTHK = self.next(k_NTHK.shape[1])[:, :, None, None].expand_as(k_NTHK)
+        at_NTHK = self.place_NT[:, :, None, None].expand_as(k_NTHK)
         self.k_NMHK.scatter_(1, at_NTHK, k_NTHK.to(self.k_NMHK.dtype))
         self.v_NMHK.scatter_(1, at_NTHK, v_NTHK.to(self.v_NMHK.dtype))
-
-    def next(self, tokens: int) -> Tensor:
-        """Where so many further tokens stand: (N, T)."""
-        return self.place_N[:, None] + torch.arange(tokens, device=self.place_N.device)
 
 
 class Stream(NamedTuple):
@@ -176,10 +184,9 @@ class Block(nn.Module):
                 qkv, layout, causal=self.causal, watch=watch, kind=kind, between_BTT=between_BTT
             )
         else:
-            place_NT = cache.next(qkv.shape[1])
-            q_NTHK, k_NTHK, v_NTHK = self.look_self.places.turn(qkv, place_NT).unbind(-3)
+            q_NTHK, k_NTHK, v_NTHK = self.look_self.places.turn(qkv, cache.place_NT).unbind(-3)
             cache.write(k_NTHK, v_NTHK)
-            mixed = self.look_self.look_back(q_NTHK, cache.k_NMHK, cache.v_NMHK, place_NT)
+            mixed = self.look_self.look_back(q_NTHK, cache.k_NMHK, cache.v_NMHK, cache.place_NT, cache.shade_N1TM)
         return self.look_self.heads.join(mixed)
 
     def _mix_memory(self, x: Tensor, layout: Layout, memory: Memory, watch: Watch | None) -> Product:
@@ -191,7 +198,8 @@ class Block(nn.Module):
         # The hypotheses of one sentence are further queries to the same memory, which is never repeated.
         B = len(memory.layout.lengths_B)
         further = layout if N == B else Layout(memory.layout.lengths_B, N // B * T)
-        mixed_BQHK = mine.look(q.reshape(B, -1, H, K), memory.kv, further, memory.layout, watch)
+        q_BQHK = q.reshape(B, -1, H, K)
+        mixed_BQHK = mine.look(q_BQHK, memory.kv, further, memory.layout, watch, memory.shade_B11S)
         return mine.heads.join(mixed_BQHK.reshape(N, T, H, K))
 
 
