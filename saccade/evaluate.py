@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import UsageError
 from saccade.metrics.interval import Confidence, bootstrap_sums, resampling
-from saccade.metrics.lines import References, paired, ratio
+from saccade.metrics.lines import References, how_many, paired, ratio
 from saccade.metrics.measure import measure
 from saccade.metrics.names import USUAL, MetricName
 from saccade.metrics.score import Score
@@ -72,17 +73,19 @@ def perplexity(
 ) -> Score:
     """Of a token of the references, END included; where there are several for a source, of all of them.
 
-    The interval is that of resampled lines.
+    The interval is that of resampled sources, each with all of its references.
     """
     _check_probabilities(engine)
-    pairs = [(source, each) for source, right in paired("perplexity", sources, references) for each in right]
+    rows = paired("perplexity", sources, references)
+    pairs = [(source, each) for source, right in rows for each in right]
     scored = score(engine, [source for source, _ in pairs], [target for _, target in pairs], batch_tokens)
-    counts = np.array([(-each.log_probability, len(each.tokens)) for each in scored])
+    costs = ((-each.log_probability, len(each.tokens)) for each in scored)
+    counts = np.array([np.sum(list(islice(costs, len(right))), axis=0) for _, right in rows])
     value = float(np.exp(ratio(counts.sum(0, keepdims=True)))[0])
     low = high = math.nan
     if how := resampling(confidence, len(counts)):
         low, high = bootstrap_sums(counts, lambda sums: np.exp(ratio(sums)), samples=how.samples, seed=how.seed)
-    return Score("perplexity", value, low, high, "per:token|end:yes", len(sources))
+    return Score("perplexity", value, low, high, f"{how_many(rows)}|per:token|end:yes", len(sources))
 
 
 def _check_probabilities(engine: Engine) -> None:

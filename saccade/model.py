@@ -185,6 +185,8 @@ class Model:
 
     def aligner(self, settings: AlignConfig, reverse: "Model | None" = None) -> Aligner:
         """What aligns, by the model's attention."""
+        if self.beside:
+            raise UsageError("alignments are read from one model's attention, but several decide here: give one run.")
         return Aligner(self.engine, settings, reverse=reverse.engine if reverse else None, name=str(self.path))
 
     def align(

@@ -1,24 +1,24 @@
 """`align`: which word of a target comes from which word of its source, and how often that is right."""
 
-import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from saccade.cli.gates import FailOver, FailUnder, Gate, asked_gates, check_gates, check_names
 from saccade.cli.options import BatchTokens, Device
+from saccade.cli.score_formats import shown
 from saccade.cli.streams import count, output, read_lines, say, tell, to_json
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
     from saccade.align import Aligner, Alignment
     from saccade.metrics.links import Gold, Links
-    from saccade.metrics.score import Score
 
-Format = Literal["text", "jsonl", "json", "tsv", "markdown"]
+Format = Literal["text", "jsonl", "json", "tsv", "markdown", "latex"]
 Lines = list[str]
 AT_ONCE = 1000
 """Pairs that are read into tokens together."""
@@ -87,10 +87,12 @@ def align(
         typer.Option(
             "--format",
             "-f",
-            help="Links: text (Pharaoh's i-j) or jsonl. With --gold, of the scores: text, json, tsv or markdown.",
+            help="Links: text (Pharaoh's i-j), jsonl. With --gold, of the scores: text, json, tsv, markdown, latex.",
             show_default=False,
         ),
     ] = None,
+    fail_under: FailUnder = None,
+    fail_over: FailOver = None,
     batch_tokens: BatchTokens = 4096,
     device: Device = "auto",
 ) -> None:
@@ -102,10 +104,19 @@ def align(
     shape = _format(format_, scored=gold is not None)
     if gold is None and (one_based or swap):
         raise UsageError("--one-based and --swap say how --gold is written; give it, too, or leave them out.")
+    gates = asked_gates(fail_under, fail_over)
+    check_names(gates, ["aer", "precision", "recall"] if gold is not None else [])
+    settings = {"method": method, "threshold": threshold, "layer": layer, "head": head, "step": step, "unit": unit}
     if run.is_file():
         if source is not None or gold is None:
             raise UsageError(f"{run}: is a file of links: give --gold to score it against, and nothing to align.")
-        _score_file(run, gold, one_based, swap, shape)
+        usual = {"method": "argmax", "step": "output", "unit": "word"}
+        unheard = {**settings, "output": out, "reverse": reverse}
+        if given := [f"--{name}" for name, value in unheard.items() if value != usual.get(name)]:
+            raise UsageError(
+                f"{', '.join(given)}: {run} is a file of links, which are scored as they are. Leave it out."
+            )
+        _score_file(run, gold, one_based, swap, shape, gates)
         return
     if source is None:
         raise UsageError("SOURCE: there is nothing to align. Give a file of sources and one of targets, or of pairs.")
@@ -113,7 +124,6 @@ def align(
         raise UsageError("-: stdin can be read once; give files for the others.")
     sources, targets = _pairs(source, target, swap)
     right = None if gold is None else _gold(gold, len(sources), source, one_based, swap)
-    settings = {"method": method, "threshold": threshold, "layer": layer, "head": head, "step": step, "unit": unit}
     aligner = _aligner(run, reverse, device, settings)
     if target is None and aligner.engine.model.reads_parse:
         raise UsageError(
@@ -125,7 +135,7 @@ def align(
     for number, (each, links) in enumerate(zip(found, right, strict=True), start=1):
         each.check(links, f"{gold} line {number}")
     about = {"run": str(run), "reverse": None if reverse is None else str(reverse), "gold": str(gold)}
-    _tell([each.links for each in found], right, shape, about | {"align": aligner.config.model_dump()})
+    _tell([each.links for each in found], right, shape, about | {"align": aligner.config.model_dump()}, gates)
 
 
 @dataclass(frozen=True)
@@ -161,7 +171,7 @@ def _written(
 
 
 def _format(asked: Format | None, *, scored: bool) -> Format:
-    known: tuple[Format, ...] = ("text", "json", "tsv", "markdown") if scored else ("text", "jsonl")
+    known: tuple[Format, ...] = ("text", "json", "tsv", "markdown", "latex") if scored else ("text", "jsonl")
     if asked is not None and asked not in known:
         what = "scores (--gold)" if scored else "links"
         raise UsageError(f"--format is {asked}; of {what} it must be one of {', '.join(known)}.")
@@ -221,45 +231,22 @@ def _gold(path: Path, pairs: int, source: Path, one_based: bool, swap: bool) -> 
 # ---- scores
 
 
-def _score_file(path: Path, gold: Path, one_based: bool, swap: bool, shape: Format) -> None:
+def _score_file(path: Path, gold: Path, one_based: bool, swap: bool, shape: Format, gates: Sequence[Gate]) -> None:
     from saccade.metrics.links import read_links
 
     if str(path) == str(gold):
         raise UsageError(f"--gold {gold}: is the file that is to be scored against it.")
     found = [read_links(line, f"{path} line {number}") for number, line in enumerate(read_lines(path), start=1)]
     right = _gold(gold, len(found), path, one_based, swap)
-    _tell(found, right, shape, {"links": str(path), "gold": str(gold)})
+    _tell(found, right, shape, {"links": str(path), "gold": str(gold)}, gates)
 
 
-def _tell(found: "Sequence[Links]", right: "Sequence[Gold]", shape: Format, about: dict[str, Any]) -> None:
+def _tell(
+    found: "Sequence[Links]", right: "Sequence[Gold]", shape: Format, about: dict[str, Any], gates: Sequence[Gate]
+) -> None:
     from saccade.metrics.links import alignment_scores
 
-    say(_shown(alignment_scores(found, right), shape, about))
-
-
-def _shown(scores: "dict[str, Score]", shape: Format, about: dict[str, Any]) -> str:
-    from saccade.metrics.score import digits
-    from saccade.view import table
-
-    if shape == "json":
-        return to_json(about | {"scores": {name: score.to_dict() for name, score in scores.items()}}, indent=2)
-    if shape == "tsv":
-        heads = ("metric", "value", "low", "high", "pairs", "signature")
-        cells = [(name, digits(s), *_ends(s, ("", "")), str(s.count), s.signature or "") for name, s in scores.items()]
-        return "\n".join("\t".join(row) for row in (heads, *cells))
-    rows = [
-        {
-            "metric": score.name,
-            "value": digits(score),
-            "95 % interval": " – ".join(_ends(score, ())),
-            "pairs": f"{score.count:,}",
-            "signature": score.signature or "",
-        }
-        for score in scores.values()
-    ]
-    draw = table.markdown if shape == "markdown" else table.render
-    return draw(rows, list(rows[0]))
-
-
-def _ends(score: "Score", unknown: Iterable[str]) -> Iterable[str]:
-    return unknown if math.isnan(score.low) else (f"{score.low:.1f}", f"{score.high:.1f}")
+    assert shape != "jsonl"  # which is for links
+    scores = alignment_scores(found, right)
+    say(shown(scores, shape, about))
+    check_gates(scores, gates)

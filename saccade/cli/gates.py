@@ -46,7 +46,8 @@ def check_names(gates: Sequence[Gate], names: Sequence[str]) -> None:
     for name, bound, over in gates:
         if name not in names:
             option = "--fail-over" if over else "--fail-under"
-            raise UsageError(f"{option} {name}={bound:g}: {name} is not among the metrics: {', '.join(names)}.")
+            there = f"is not among the metrics: {', '.join(names)}" if names else "is not measured here"
+            raise UsageError(f"{option} {name}={bound:g}: {name} {there}.")
 
 
 def check_gates(scores: "Mapping[str, Score]", gates: Sequence[Gate]) -> None:

@@ -36,10 +36,10 @@ def shown(scores: "Mapping[Any, Score]", format_: ScoreFormat, about: dict[str, 
     ]
     match format_:
         case "tsv":
-            heads = ("metric", "value", "low", "high", "lines", "signature")
+            heads = ("metric", "value", "low", "high", *(("lines",) if lines else ("count", "unit")), "signature")
             cells = [
                 (name, digits(s), *(("", "") if math.isnan(s.low) else (f"{s.low:.1f}", f"{s.high:.1f}")), str(s.count),
-                 s.signature or "")
+                 *(() if lines else (s.unit,)), s.signature or "")
                 for name, s in scores.items()
             ]  # fmt: skip
             return "\n".join("\t".join(row) for row in (heads, *cells))

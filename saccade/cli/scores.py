@@ -160,10 +160,10 @@ def evaluate(
     found = model.evaluate(
         sources, references, metrics=names, decode=decode, batch_tokens=batch_tokens, confidence=confidence
     )
-    if out is not None:
-        write_lines(out, (each.text for each in found.translations))
     scores: dict[str, Score] = dict(zip(names, found.scores, strict=True))
     say(shown(scores, format_, {"run": str(run), **others.to_dict(), "data": scored, "decode": decode.model_dump()}))
+    if out is not None:
+        write_lines(out, (each.text for each in found.translations))
     cut = sum(each.cut for each in found.translations)
     if cut:
         tell(f"{count(cut, 'line')} longer than {model.engine.max_source:,} tokens: the rest of each was not read.")

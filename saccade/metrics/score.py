@@ -27,7 +27,7 @@ class Score:
         return {
             key: None if isinstance(value, float) and math.isnan(value) else value
             for key, value in asdict(self).items()
-            if key not in ("places", "unit")
+            if key != "places" and (key != "unit" or value != "lines")
         }
 
 
