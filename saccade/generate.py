@@ -165,6 +165,11 @@ class Engine:
         into one with the prompt: of a prompt that fills it the later half is kept, and what is left of the window is
         the most tokens of a continuation.
         """
+        if config.min_length >= max_tokens:
+            raise UsageError(
+                f"min_length is {config.min_length} and max_tokens is {max_tokens}, END counted: nothing could end. "
+                "Make max_tokens larger."
+            )
         read: list[list[int]] = []
         groups: dict[int, list[int]] = {}  # by the most tokens: whoever may write on stands behind no window's end
         for p, prompt in enumerate(prompts):

@@ -8,6 +8,7 @@ from typing import Any, TypedDict, get_args
 
 import torch
 
+from saccade import config
 from saccade.decode.exact import Exact, ExactRule, exact_search
 from saccade.decode.scores import LengthRule, normalised
 from saccade.decode.settings import DecodeConfig
@@ -212,9 +213,9 @@ def search_report(
         for beam in beams
     }
     found: dict[tuple[tuple[LengthRule, float], int], tuple[list[Output], float]] = {}
-    for (rule, beam), config in configs.items():
+    for (rule, beam), searched in configs.items():
         began = time.perf_counter()
-        translations = engine.translate(data.texts, config, batch_tokens)
+        translations = engine.translate(data.texts, searched, batch_tokens)
         outputs = [each.hypotheses[0] for each in translations]
         found[rule, beam] = outputs, time.perf_counter() - began
         progress(f"{rule_name(*rule)}: beam {beam}, {found[rule, beam][1]:.1f} s")
@@ -262,10 +263,7 @@ def _check(
 
 def _config(decode: DecodeConfig, beam: int, length: LengthRule, alpha: float) -> DecodeConfig:
     chosen = {"beam": beam, "n_best": 1, "length": length, "alpha": alpha}
-    try:
-        return type(decode).model_validate(decode.model_dump() | chosen)
-    except ValueError as error:
-        raise UsageError(f"beam {beam}, {rule_name(length, alpha)}: cannot be searched: {error}") from None
+    return config.parse(DecodeConfig, config.plain(decode) | chosen, f"beam {beam}", whole="decode")
 
 
 def _read(engine: Engine, sources: Sequence[str], references: References) -> tuple[_Data, int]:

@@ -46,6 +46,11 @@ class Request:
     must_not: Sequence[str] = ()
     """Phrases that it does not hold."""
 
+    def __post_init__(self) -> None:
+        for name, phrases in (("must", self.must), ("must_not", self.must_not)):
+            if isinstance(phrases, str):
+                raise UsageError(f"{name}: is {phrases!r}; it must be a list of phrases, as [{phrases!r}].")
+
 
 @dataclass(frozen=True)
 class Output:
@@ -322,8 +327,8 @@ class Engine:
             )
         if not -layers <= layer < layers:
             raise UsageError(
-                f"decode.coverage_layer is {layer}, but {layers} of the decoder's layers look at the source: give 0 to "
-                f"{layers - 1}, or -1 for the last."
+                f"decode.coverage_layer is {layer}, but {layers} of the decoder's layers look at the source: give "
+                "one of them, counted from 0, or -1 for the last."
             )
         return lambda last_N, state: self.model.looking_step(last_N, state, layer)
 

@@ -58,7 +58,7 @@ def _of_json(line: str, general: "Request", number: int) -> "Request":
     for key in row:
         if key not in KEYS:
             near = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
             _refuse(number, line, f"{key!r} is none of {', '.join(KEYS)}{hint}")
     if "text" not in row:
         _refuse(number, line, "has no 'text'")

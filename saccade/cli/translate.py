@@ -185,7 +185,7 @@ def _tell(counted: Counter[str], max_source: int) -> None:
         )
     if counted["unmet"]:
         tell(
-            f"{count(counted['unmet'], 'output')} not as must and must_not ask: an empty line, a prefix or another "
+            f"not as must and must_not ask: {count(counted['unmet'], 'output')}. An empty line, a prefix or another "
             "setting of the search stood in the way. `unmet` in --format jsonl has the phrases."
         )
     if counted["cut"]:

@@ -7,6 +7,8 @@ from saccade import config
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import UsageError
 
+LONGEST = 100_000
+"""The most tokens that `DecodeConfig.max_length` takes."""
 RISK_SAMPLES = 100
 """How many samples minimum Bayes risk is estimated from where nobody says."""
 
@@ -76,27 +78,38 @@ def decoding(
     settings = asked.pop("settings", ())
     own = {"beam": beam, "n_best": n_best, "alpha": length_penalty, "max_length": max_length}
     tree = config.plain(own_way)
-    if beam is not None:
+    named = {setting.partition("=")[0].strip() for setting in settings}
+    searched = beam is not None or "beam" in named
+    if searched:
         tree |= {"sample": None, "mbr": None}
     for setting in settings:
         tree = config.override(tree, setting, option="--decode")
     tree |= {name: value for name, value in own.items() if value is not None}
-    named = {setting.partition("=")[0].strip() for setting in settings}
+    if length_penalty and "length" in named and tree["length"] == "none":
+        raise UsageError(
+            f"length_penalty: is {length_penalty:g}, but length=none has no exponent. Leave one of them out."
+        )
     if "length" in named and "alpha" not in named and length_penalty is None and tree["length"] in ("none", "average"):
         tree["alpha"] = 1.0  # asked for by name: not with the exponent that another rule had
     if beam is not None and n_best is None:
         tree["n_best"] = min(tree["n_best"], beam)
     if length_penalty is not None and tree["length"] == "none":
         tree["length"] = "average"  # an exponent of no normalisation would not be heard
-    tree = _with_drawing(tree, asked, mbr=mbr, beam=beam, n_best=n_best)
+    drawn = {name: value for name, value in asked.items() if value is not None}
+    tree = _with_drawing(tree, drawn, mbr=mbr, n_best=n_best)
+    if searched and tree.get("sample") is not None and (tree["mbr"] or {}).get("candidates", "samples") == "samples":
+        told = [*drawn, *(["mbr"] if mbr is not None else ())] or sorted(each for each in named if each != "beam")
+        raise UsageError(
+            f"beam: is {tree['beam']}, but {', '.join(told)} asks for samples, which are drawn and not searched for. "
+            "Leave one of them out, or let minimum Bayes risk choose among both (mbr.candidates=both)."
+        )
     return config.parse(DecodeConfig, tree, "decode", whole="decode")
 
 
 def _with_drawing(
-    tree: Mapping[str, Any], given: Mapping[str, Any], *, mbr: str | None, beam: int | None, n_best: int | None
+    tree: Mapping[str, Any], own: Mapping[str, Any], *, mbr: str | None, n_best: int | None
 ) -> dict[str, Any]:
     """The settings of `DecodeConfig` with what is given to draw by and to choose by."""
-    own = {name: value for name, value in given.items() if value is not None}
     if not own and mbr is None:
         return dict(tree)
     risk = tree.get("mbr")
@@ -105,12 +118,6 @@ def _with_drawing(
     sample = {**(tree.get("sample") or {}), **own}
     if risk is not None and "samples" not in own and sample.get("samples", 1) < 2:
         sample["samples"] = RISK_SAMPLES
-    if beam is not None and (risk or {}).get("candidates", "samples") == "samples":
-        asked = ", ".join([*own, *(["mbr"] if mbr is not None else [])])
-        raise UsageError(
-            f"beam: is {beam}, but {asked} asks for samples, which are drawn and not searched for. Leave one of them "
-            "out, or let minimum Bayes risk choose among the beam's outputs, too (mbr.candidates=both)."
-        )
     return {**tree, "sample": sample, "mbr": risk, **({"n_best": 1} if n_best is None else {})}
 
 
@@ -135,10 +142,11 @@ def _searching(
             f"beam: is {beam}, but {', '.join(drawn)} belongs to drawing. A search takes the most probable tokens and "
             "ends at the end mark alone: leave one or the other out."
         )
-    tree: dict[str, Any] = {"beam": beam, "n_best": 1 if n_best is None else n_best}
+    tree: dict[str, Any] = {"max_length": LONGEST}  # the limit is max_tokens, which is seen to where texts are written
     for setting in settings:
         name = setting.partition("=")[0].partition(".")[0].strip()
         if name in OF_A_SOURCE:
             raise UsageError(f"decode {setting}: has no meaning for a language model: {OF_A_SOURCE[name]}.")
         tree = config.override(tree, setting, option="--decode")
+    tree |= {"beam": beam} | ({} if n_best is None else {"n_best": n_best})
     return config.parse(DecodeConfig, tree, "decode", whole="decode")

@@ -28,7 +28,9 @@ def even_weights(count: int, weights: Sequence[float] | None = None) -> tuple[fl
     wrong = next((each for each in weights if not (math.isfinite(each) and each > 0.0)), None)
     if wrong is not None:
         raise UsageError(f"weights: {wrong:g} is not a positive number; to leave a model out, do not name it.")
-    return tuple(each / math.fsum(weights) for each in weights)
+    most = max(weights)  # of which no sum overflows
+    whole = math.fsum(each / most for each in weights)
+    return tuple(each / most / whole for each in weights)
 
 
 def mixed(logits: Sequence[Tensor], weights: Sequence[float], mix: Mix) -> Tensor:

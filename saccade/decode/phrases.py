@@ -9,6 +9,7 @@ Shapes: A states between characters, S states, those within a character too; Y s
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,10 +146,19 @@ class _Reader:
                 return None
         inside = self.whole_words and word and before == WORD
         new = {(p, at + 1) for p, at in within if self.phrases[p][at : at + 1] == (symbol,)}
-        new |= {(p, 1) for p, phrase in enumerate(self.phrases) if phrase[0] == symbol and not inside}
+        if not inside:
+            new |= {(p, 1) for p in self._beginning.get(symbol, ())}
         if self._whole(new) and not (self.whole_words and word):
             return None if found + 1 == self.times else (found + 1, frozenset(), class_)
         return found, frozenset(new), class_
+
+    @cached_property
+    def _beginning(self) -> dict[int, list[int]]:
+        """By their first character: which phrases begin with it."""
+        found: dict[int, list[int]] = {}
+        for p, phrase in enumerate(self.phrases):
+            found.setdefault(phrase[0], []).append(p)
+        return found
 
     def _whole(self, within: Iterable[tuple[int, int]]) -> bool:
         return any(at == len(self.phrases[p]) for p, at in within)

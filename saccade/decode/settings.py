@@ -44,9 +44,9 @@ class DecodeConfig(Section):
     """No output ends before it has this many tokens, END not counted …"""
     min_ratio: float = Field(0.0, ge=0.0, allow_inf_nan=False)
     """… nor before min_ratio × source tokens; where that is more than is allowed, at the last place allowed."""
-    max_length: int = Field(256, ge=1)
+    max_length: int = Field(256, ge=1, le=100_000)
     """No output is longer than this many tokens, END counted, …"""
-    ratio: float = Field(2.0, gt=0.0)
+    ratio: float = Field(2.0, gt=0.0, allow_inf_nan=False)
     """… nor longer than ratio × source tokens + `extra`."""
     extra: int = Field(20, ge=0)
     """See `ratio`."""
@@ -131,11 +131,12 @@ class DecodeConfig(Section):
 
     def limit(self, source_tokens: int) -> int:
         """The most tokens of an output, END counted. Source tokens count END, too."""
-        return min(self.max_length, int(self.ratio * source_tokens) + self.extra)
+        by_source = int(min(self.ratio * source_tokens, self.max_length))  # which no float is too large for
+        return min(self.max_length, by_source + self.extra)
 
     def least(self, source_tokens: int, limit: int) -> int:
         """The fewest tokens of an output, END not counted; never so many that END has no place before the limit."""
-        return min(max(self.min_length, int(self.min_ratio * source_tokens)), max(limit - 1, 0))
+        return min(max(self.min_length, int(min(self.min_ratio * source_tokens, limit))), max(limit - 1, 0))
 
     def greedily(self) -> "DecodeConfig":
         """The same limits and wishes without a beam, and without draws."""

@@ -29,3 +29,13 @@ def test_a_long_target_is_scored_as_if_at_once(kind: str, tmp_path: Path, monkey
         expected = [log_p_TV[t, token].item() for t, token in enumerate(gold)]
         assert one.token_log_probabilities == pytest.approx(expected, abs=1e-5)
         assert one.log_probability == pytest.approx(sum(expected), abs=1e-4)
+
+
+def test_a_reference_that_is_given_again_makes_nothing_surer(tmp_path: Path) -> None:
+    run = saccade.train(recipe(write_corpus(tmp_path / "data"), MODELS["lstm"], "train.updates=2"), tmp_path / "run")
+    model = run.load("cpu")
+    sources, targets = ["abc", "hgfedcba", "c", "de"], ["cba", "abc", "g", "ed"]
+    once = model.evaluate(sources, targets, metrics=["perplexity"])["perplexity"]
+    thrice = model.evaluate(sources, [[each] * 3 for each in targets], metrics=["perplexity"])["perplexity"]
+    assert (thrice.value, thrice.low, thrice.high) == pytest.approx((once.value, once.low, once.high), rel=1e-6)
+    assert (once.signature, thrice.signature) == ("nrefs:1|per:token|end:yes", "nrefs:3|per:token|end:yes")

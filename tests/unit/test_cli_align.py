@@ -8,6 +8,7 @@ import pytest
 
 import saccade
 from saccade.align import AlignConfig
+from saccade.errors import UsageError
 from saccade.metrics.links import Gold, alignment_scores, read_gold
 from tests.support.cli import RECIPE, saccade_command, saccade_process, shake, write_corpus
 from tests.support.fuzz import odd_lines
@@ -288,3 +289,31 @@ def test_refusals_of_translate_name_what_is_wrong(tmp_path: Path) -> None:
     assert "layer is 2; of layers" in refused("translate", "run", "ab", "--alignments", both, "--align", "layer=2")
     assert "method" in refused("translate", "run", "ab", "--alignments", both, "--align", "metod=union")
     assert not Path(both).exists()
+
+
+def test_scores_of_links_have_gates_and_every_format(tmp_path: Path) -> None:
+    links, gold = write(tmp_path / "links", ["0-0 1-2", "0-0"]), write(tmp_path / "gold", ["0-0 1-1", "0-0"])
+    done = saccade_command("align", links, "--gold", gold, "-f", "latex")
+    assert r"\toprule" in done.stdout
+    assert "AER" in done.stdout
+    assert saccade_command("align", links, "--gold", gold, "--fail-over", "aer=50").exit_code == 0
+    missed = saccade_command("align", links, "--gold", gold, "--fail-over", "aer=30", "--fail-under", "recall=10")
+    assert missed.exit_code == 3
+    assert "aer is 33.33, more than 30" in missed.stderr
+    assert "less is better" in refused("align", str(links), "--gold", str(gold), "--fail-under", "aer=3")
+    assert "bleu is not among the metrics: aer" in refused(
+        "align", str(links), "--gold", str(gold), "--fail-under", "bleu=3"
+    )
+    assert "aer is not measured here" in refused("align", "run", "src", "tgt", "--fail-over", "aer=3")
+
+
+@pytest.mark.parametrize("option", [["--method", "union"], ["--layer", "2"], ["--head", "1"], ["-o", "x"]])
+def test_what_a_file_of_links_has_no_use_for_is_refused(option: list[str], tmp_path: Path) -> None:
+    links, gold = write(tmp_path / "links", ["0-0"]), write(tmp_path / "gold", ["0-0"])
+    assert "are scored as they are" in refused("align", str(links), "--gold", str(gold), *option)
+
+
+def test_an_ensemble_has_no_attention_of_its_own() -> None:
+    one = saccade.load("deep", "cpu")
+    with pytest.raises(UsageError, match="several decide here"):
+        saccade.ensemble([one, one]).translate("ab", alignments=True)

@@ -218,7 +218,7 @@ def test_lines_of_json_are_requests() -> None:
         ("[" * 99999, "is not JSON"),
         ('"dead"', "is no JSON object"),
         ('{"prefix": "a"}', "has no 'text'"),
-        ('{"text": "a", "prefx": "b"}', "'prefx' is none of text, prefix, must, must_not; did you mean 'prefix'?"),
+        ('{"text": "a", "prefx": "b"}', "'prefx' is none of text, prefix, must, must_not (did you mean 'prefix'?)"),
         ('{"text": 3}', "'text' is 3, which is no text"),
         ('{"text": "a", "prefix": null}', "'prefix' is None, which is no text"),
         ('{"text": "a", "must": "b"}', "'must' is 'b'; it must be a list of texts"),
@@ -231,3 +231,40 @@ def test_a_line_that_is_no_request_is_named(line: str, reason: str) -> None:
     assert done.exit_code == 2
     assert "--input-format jsonl: line 2 (" in done.stderr
     assert reason in done.stderr
+
+
+def refused(*arguments: str) -> str:
+    done = saccade_command("translate", "wild", "dead", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--beam", "5", "--decode", "sample.samples=3", "-f", "nbest"], "beam: is 5, but sample.samples asks for"),
+        (["--decode", "beam=5", "--samples", "3", "-f", "nbest"], "beam: is 5, but samples asks for samples"),
+        (["--decode", "length=none", "--length-penalty", "0.6"], "length_penalty: is 0.6, but length=none"),
+        (["--decode", "length=none", "--length-penalty", "1"], "length_penalty: is 1, but length=none"),
+        (["--decode", "ratio=inf"], "ratio"),
+        (["--decode", "ratio=.inf"], "ratio"),
+        (["--max-length", "100000000"], "max_length"),
+        (["--with", "wild", "--weights", "1e309,1"], "weights"),
+    ],
+)
+def test_contradictions_and_numbers_out_of_range_are_refused(arguments: list[str], reason: str) -> None:
+    assert reason in refused(*arguments)
+
+
+def test_no_number_is_too_large_where_another_bounds_it() -> None:
+    usual = DecodeConfig(ratio=1e308, min_ratio=1e308, max_length=9)
+    assert (usual.limit(5), usual.least(5, 9)) == (9, 8)
+    assert translated("wild", "dead", *decode("ratio=1e308", "min_ratio=1e308"), "--max-length", "5").count("\n") == 1
+    one = translated("wild", "dead", "--with", "wild", "--weights", "1e308,1e308")
+    assert one == translated("wild", "dead", "--with", "wild")
+
+
+@pytest.mark.parametrize("name", ["must", "must_not"])
+def test_one_text_is_no_list_of_phrases(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name}: is 'ab'; it must be a list of phrases"):
+        Request("dead", **{name: "ab"})

@@ -131,7 +131,7 @@ def test_a_budget_that_runs_out_leaves_no_errors_to_count() -> None:
         ({"beams": ()}, "beams: must be at least one, each once"),
         ({"beams": (1, 1)}, "beams: must be at least one, each once"),
         ({"beams": (2, 1)}, "beams: must be in ascending order"),
-        ({"beams": (1, 1000)}, "beam 1000, none: cannot be searched"),
+        ({"beams": (1, 1000)}, "beam is 1000: input should be less than or equal to 512"),
         ({"lengths": ("none", "nnoe")}, "lengths: 'nnoe' must be one of none, average"),
         ({"lengths": ("none=2",)}, "lengths: 'none=2' must be one of"),
         ({"lengths": ("gnmt=-1",)}, "lengths: 'gnmt=-1' must be one of"),

@@ -417,7 +417,7 @@ def test_what_is_unmet_is_told() -> None:
     found, empty = (json.loads(line)["hypotheses"][0] for line in split(done.stdout))
     assert found["unmet"] == []
     assert (empty["text"], empty["unmet"]) == ("", ["fade"])
-    assert "1 output not as must and must_not ask: an empty line" in done.stderr
+    assert "not as must and must_not ask: 1 output. An empty line" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from saccade.data.streams import WindowsConfig
+from saccade.decode.asked import searching_or_drawing
 from saccade.decode.sampling import SampleConfig
 from saccade.decode.settings import DecodeConfig
+from saccade.errors import UsageError
 from saccade.generate import Engine, Written
 from saccade.types import END, PAD, START, Tokens
 from tests.unit.test_generate import PROMPTS, engine, every, shown
@@ -133,8 +135,16 @@ def test_settings_of_the_search_are_heard() -> None:
     assert len(written().tokens) == 1
     assert len(written(min_length=4).tokens) == 5
     assert written(min_length=4).ended
+    with pytest.raises(UsageError, match="min_length is 12 and max_tokens is 12"):
+        written(min_length=12)
     with torch.no_grad():
         mine.model.output.bias[END] = -9.0
     tokens = written(no_repeat_ngram=2).tokens
     pairs = list(pairwise(tokens))
     assert len(set(pairs)) == len(pairs)
+
+
+def test_a_text_may_be_longer_than_a_translation() -> None:
+    decode, asked = searching_or_drawing({"beam": 2, "settings": ["min_length=300", "beam=7"], "max_tokens": 310})
+    assert decode is not None
+    assert (decode.beam, decode.min_length, asked) == (2, 300, {"max_tokens": 310})
