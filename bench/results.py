@@ -190,7 +190,7 @@ def render(row: str, title: str, settings: list[dict[str, Any]], jobs: int, anch
     columns += ["parameters", "updates", "tokens/s", "time", "peak memory"]
     first = settings[0]["runs"][0]
     machine = first["environment"]
-    signatures = [score["signature"] for score in first["scores"] if score["signature"]]
+    signatures = list(dict.fromkeys(score["signature"] for score in first["scores"] if score["signature"]))
     lines = [
         f"# {title}",
         "",
