@@ -27,13 +27,14 @@ def as_markdown(found: Comparison) -> str:
 def as_tsv(found: Comparison) -> str:
     """A row for each metric and system; numbers as they are, with six digits behind the point."""
     heads = ("metric", "system", "value", "low", "high", "difference", "difference_low", "difference_high",
-             "better", "p", "p_holm", "lines", "signature")  # fmt: skip
+             "better", "p", "p_sacrebleu", "p_holm", "lines", "signature")  # fmt: skip
     rows = [heads]
     for metric, cells in zip(found.metrics, found.cells, strict=True):
         for system, cell in zip(found.systems, cells, strict=True):
             paired = cell.paired
-            apart = (math.nan,) * 5 if paired is None else (
-                paired.difference, paired.low, paired.high, paired.better, paired.p
+            apart = (math.nan,) * 6 if paired is None else (
+                paired.difference, paired.low, paired.high, paired.better, paired.p,
+                math.nan if paired.p_sacrebleu is None else paired.p_sacrebleu,
             )  # fmt: skip
             numbers = [cell.score.value, cell.score.low, cell.score.high, *apart, cell.p_holm]
             name = " ".join(system.name.split())

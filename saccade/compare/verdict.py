@@ -45,7 +45,7 @@ def _against(first: System, others: Sequence[tuple[System, Cell]], less_is_bette
             same.append(system.name)
         elif cell.p_holm < LEVEL:
             better = (paired.difference < 0) == less_is_better
-            size = f"{abs(paired.difference):.{places}f} {cell.score.name}"
+            size = f"{_size(paired.difference, places)} {cell.score.name}"
             (ahead if better else behind).append(f"{system.name} by {size} ({_p(cell)})")
         else:
             p = "" if math.isnan(cell.p_holm) else f", {_p(cell)}"
@@ -57,6 +57,14 @@ def _against(first: System, others: Sequence[tuple[System, Cell]], less_is_bette
         (f"The same as {first.name} on every line", same),
     ]
     return [f"{what}: {_few(names)}." for what, names in told if names]
+
+
+def _size(difference: float, places: int) -> str:
+    """With as many digits more as it takes to tell it from nothing."""
+    for more in range(places, places + 4):
+        if float(shown := f"{abs(difference):.{more}f}") > 0:
+            return shown
+    return f"less than {10.0**-more:.{more}f}"
 
 
 def _few(names: Sequence[str]) -> str:

@@ -67,6 +67,25 @@ def test_a_small_difference_is_none_that_is_shown() -> None:
     assert found.verdict == "No difference from right is shown: nearly (−8.3 exact match, p = 1.000)."
 
 
+@pytest.mark.parametrize("metric", ["bleu", "chrf", "ter"])
+def test_one_line_that_differs_is_no_difference_that_is_shown(metric: str) -> None:
+    lines = [f"{line} {i}" for i in range(9) for line in RIGHT]
+    nearly = [*lines[:50], "quite another line", *lines[51:]]
+    found = saccade.compare([lines, nearly], reference=lines, metrics=[metric])
+    assert found.verdict.startswith("No difference from system 1 is shown")
+    assert "p = 1.000" in found.verdict
+    paired = found.to_dict()["scores"][metric][1]["paired"]
+    assert (paired["p"], paired["p_holm"]) == (1.0, 1.0)
+    assert paired["p_sacrebleu"] == pytest.approx(1 / 10001)
+
+
+def test_a_tiny_difference_is_told_with_digits_enough() -> None:
+    right = [f"{i} {'and so on ' * 200}" for i in range(40)]
+    other = [f"{line}x" if i < 10 else line for i, line in enumerate(right)]
+    found = saccade.compare([other, right], reference=right, metrics=["cer"])
+    assert found.verdict == "Better than system 1: system 2 by 0.02 CER (p = 0.002)."
+
+
 def test_one_system_and_one_line() -> None:
     alone = compared(WORSE)
     assert alone.verdict.startswith("system 1 has BLEU ")
