@@ -31,6 +31,7 @@ from saccade.text.tags import Scheme, converted, read_spans
 
 Tables = dict[str, list[LineStatistics]]
 """By metric: of each system."""
+TagRows = list[list[str]]
 BY_THEMSELVES = frozenset({
     "wer", "cer", "per", "rouge_1", "rouge_2", "rouge_l", "answer_f1", "bracket_f1", "slot_f1",
 })  # fmt: skip
@@ -114,17 +115,57 @@ def _of_labels(lines: Lines, outputs: Sequence[list[str]]) -> Tables:
 
 
 def _of_tags(lines: Lines, outputs: Sequence[list[str]], made: Sequence[Produced | None]) -> Tables:
-    """In the scheme that all models write; where they do not write the same, all in IOB2."""
-    schemes = {each.scheme for each in made if each is not None}
-    scheme: Scheme = schemes.pop() if len(schemes) == 1 else "none" if "none" in schemes else "iob2"
-    gold = [converted(right[0].split(" "), scheme) for right in lines.references]
-    found = [[converted(line.split(" "), scheme) if line else [] for line in each] for each in outputs]
+    """As they are written, as `saccade evaluate` scores them; where models write unlike schemes, all in IOB2."""
+    gold, found = _tag_rows(lines, outputs, made)
     tables = {"accuracy": [tag_statistics(gold, each) for each in found]}
-    if scheme == "none":
+    if "none" in _schemes(made):
         return tables
     right = [read_spans(tags) for tags in gold]
     spans = [span_statistics(right, [read_spans(tags) for tags in each]) for each in found]
     return {"f1": spans, **tables}
+
+
+def _tag_rows(
+    lines: Lines, outputs: Sequence[list[str]], made: Sequence[Produced | None]
+) -> tuple[TagRows, list[TagRows]]:
+    """The right tags in the scheme that models write, and outputs as they are, ill-formed tags among them."""
+    schemes = _schemes(made)
+    scheme: Scheme = "none" if "none" in schemes or not schemes else "iob2" if len(schemes) > 1 else next(iter(schemes))
+    gold = [converted(right[0].split(" "), scheme) for right in lines.references]
+    found = [[line.split(" ") if line else [] for line in each] for each in outputs]
+    if len(schemes) > 1:
+        found = [[converted(tags, scheme) for tags in each] for each in found]
+    return gold, found
+
+
+def _schemes(made: Sequence[Produced | None]) -> set[Scheme]:
+    return {each.scheme for each in made if each is not None}
+
+
+def remarks_on_answers(
+    task: str, titles: Sequence[str], lines: Lines, outputs: Sequence[list[str]], made: Sequence[Produced | None]
+) -> list[str]:
+    """What becomes of answers that are not of the kind that the test set has."""
+    schemes = _schemes(made)
+    if task == "tag" and len(schemes) > 1:
+        told = ", ".join(sorted(schemes))
+        if "none" in schemes:
+            return [
+                f"The taggers do not all write spans ({told}): tags are compared as they are written, and no spans."
+            ]
+        return [
+            f"The taggers write spans in unlike schemes ({told}): the spans of all, and of the references, were "
+            "written in IOB2 before tags were compared. `saccade evaluate` scores each in its own."
+        ]
+    if task != "classify":
+        return []
+    known = {right[0] for right in lines.references}
+    unknown = [sum(label not in known for label in each) for each in outputs]
+    return [
+        f"{title}: {count:,} of {len(each):,} answers are no label of the test set."
+        for title, count, each in zip(titles, unknown, outputs, strict=True)
+        if count
+    ]
 
 
 def _of_surprise(made: Sequence[Produced | None]) -> Tables:
@@ -184,18 +225,20 @@ def _by_lines(title: str, column: str, groups: Sequence[Bucket], main: Sequence[
 
 
 def frequency_table(
-    task: str, lines: Lines, outputs: Sequence[list[str]], seen: Counter[str], where: str
+    task: str,
+    lines: Lines,
+    outputs: Sequence[list[str]],
+    made: Sequence[Produced | None],
+    seen: Counter[str],
+    where: str,
 ) -> BucketTable | None:
     """Words of references by how often they were seen; a group that some system lacks counts 0 there."""
     if task == "translate":
         found = [by_frequency(each, lines.references, seen) for each in outputs]
         metric, unit = "word F1", "reference words"
     elif task == "tag":
-        words, gold = (
-            [line.split(BETWEEN) for line in lines.inputs],
-            [right[0].split(" ") for right in lines.references],
-        )
-        tagged = [[line.split(" ") for line in each] for each in outputs]
+        words = [line.split(BETWEEN) for line in lines.inputs]
+        gold, tagged = _tag_rows(lines, outputs, made)
         found = [tags_by_frequency(words, gold, each, seen) for each in tagged]
         metric, unit = "accuracy", "words"
     else:

@@ -31,7 +31,7 @@ class System:
     trained_tokens: int | None = None
     trained_on: str | None = None
     seconds: float | None = None
-    """To write all outputs, measured here once, behind a warm-up, in the same process as those of the others."""
+    """To write all outputs, measured here behind a warm-up, in the same process as those of the others."""
     lines_per_second: float | None = None
     tokens_per_second: float | None = None
     decode: dict[str, Any] | None = None

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,13 @@ from saccade.compare.measured import (
     buckets_of,
     differences_of,
     frequency_table,
+    remarks_on_answers,
     statistics_of,
     text_metrics,
 )
 from saccade.compare.result import BucketTable, Cell, Comparison, Seeds, System
 from saccade.compare.systems import Asked, Produced, outputs_of, produce
-from saccade.compare.testset import Lines, file_lines, recipe_of, same_lines, seen_words, table_lines
+from saccade.compare.testset import BETWEEN, Lines, file_lines, recipe_of, same_lines, seen_words, table_lines
 from saccade.compare.verdict import remarks_of, verdict_of
 from saccade.data.splits import Split
 from saccade.errors import UsageError
@@ -86,6 +88,7 @@ def compare(
         metrics = text_metrics(metrics, _own_metrics(there))
     made, outputs = _outputs(given, runs, titles, lines, asked, on_step)
     on_step("scores and tests")
+    of_answers = remarks_on_answers(task, titles, lines, outputs, made)
     tables, apart = statistics_of(task, metrics, lines, outputs, made)
     trained = [None if run is None else training_of(run) for run in runs]
     grouped = _groups(titles, trained, groups or {}, group_seeds)
@@ -95,7 +98,7 @@ def compare(
     )
     cells, seeds = _cells(tables, test, resamples, seed), _seeds(tables, titles, grouped)
     first, main = next(iter(tables.items()))
-    by_word = _by_word(task, lines, outputs, there, base)
+    by_word = _by_word(task, lines, outputs, made, there, base)
     return Comparison(
         task=task,
         test_set=lines.origin,
@@ -112,7 +115,12 @@ def compare(
         ),
         settings=differences([None if each is None else each.recipe for each in trained]),
         remarks=tuple(
-            remarks_of(every, len(lines.inputs), _tested(cells), [*_same(titles, outputs), *_more(task, made)])
+            remarks_of(
+                every,
+                len(lines.inputs),
+                _tested(cells),
+                [*_same(titles, outputs), *_more(task, made), *of_answers],
+            )
         ),
         environment=environment(),
         command=command,
@@ -287,17 +295,27 @@ def _signature(
 
 
 def _by_word(
-    task: str, lines: Lines, outputs: Sequence[list[str]], runs: Sequence[Path], base: PathLike | None
+    task: str,
+    lines: Lines,
+    outputs: Sequence[list[str]],
+    made: Sequence[Produced | None],
+    runs: Sequence[Path],
+    base: PathLike | None,
 ) -> list[BucketTable]:
-    """Words as often seen in the training data of the first run that has them; else in the references."""
+    """Words as often seen in the training data of the first run that has them; else in the references.
+
+    Of a tagger else in the test set's own sentences: its references are tags.
+    """
     if task not in ("translate", "tag"):
         return []
     at = None if base is None else Path(base)
     seen = next((found for run in runs if (found := seen_words(run, at)) is not None), None)
-    where = "the references" if seen is None else "the training data"
-    if seen is None:
+    where = "the training data" if seen is not None else "the test set" if task == "tag" else "the references"
+    if seen is None and task == "tag":
+        seen = Counter(word for line in lines.inputs for word in line.split(BETWEEN))
+    elif seen is None:
         seen = count_words(each for right in lines.references for each in right)
-    table = frequency_table(task, lines, outputs, seen, where)
+    table = frequency_table(task, lines, outputs, made, seen, where)
     return [] if table is None else [table]
 
 

@@ -236,7 +236,7 @@ def seen_words(run: Path, base: Path | None) -> Counter[str] | None:
                 return count_words(pair.target for pair in islice(pairs, MOST_COUNTED))
             case TagRecipe():
                 rows = recipe.sentences("train", at, TagCounts())
-                return count_words(" ".join(row.words) for row in islice(rows, MOST_COUNTED))
+                return Counter(word for row in islice(rows, MOST_COUNTED) for word in row.words)
             case _:
                 return None
     except SaccadeError:

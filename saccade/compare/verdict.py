@@ -118,8 +118,8 @@ def remarks_of(systems: Sequence[System], lines: int, tested: Paired | None, mor
         )
     if any(system.seconds is not None for system in systems):
         told.append(
-            "Speed: measured once while the outputs were made, one system after the other in one process, behind a "
-            "warm-up; a busy machine changes it."
+            "Speed: measured while the outputs were made, one system after the other in one process, behind a warm-up "
+            "(the median of three passes where one takes less than a second); a busy machine changes it."
         )
     return [*told, *more]
 

@@ -7,8 +7,8 @@ Both systems are scored on the same lines, and what could have been is made of t
 Draws and formulas are those of sacrebleu's `--paired-bs` and `--paired-ar`, with one exception: a difference as large
 as the one seen counts as reached, and systems that are equal on every line have p = 1. Without that, p would be too
 small where few differences are possible: of two systems that differ on a single line every draw makes the same
-difference or none, and sacrebleu, which counts larger ones alone, tells the smallest p that can be. Its own digit stands
-beside ours as `p_sacrebleu`.
+difference or none, and sacrebleu, which counts larger ones alone, tells the smallest p that can be. Its own digit
+stands beside ours as `p_sacrebleu`.
 
 Shapes: N lines, K counts of a line, S resamples.
 """
@@ -85,8 +85,8 @@ def paired_bootstrap(
 ) -> float:
     """p: (1 + how often |d*| − mean |d*| ≥ |d|) / (1 + resamples), d the difference and d* those of resamples.
 
-    As Moses' script and sacrebleu have it, but for ties. Where differences are large, |d*| has one side only, and p is that of a
-    one-sided test: half of what randomisation tells.
+    As Moses' script and sacrebleu have it, but for ties. Where differences are large, |d*| has one side only, and p
+    is that of a one-sided test: half of what randomisation tells.
     """
     _check_metric(baseline, system)
     ours_S, theirs_S = bootstrapped([baseline, system], resamples=resamples, seed=seed)

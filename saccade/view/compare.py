@@ -204,7 +204,7 @@ def _costs(found: Tree, marks: Sequence[Mark]) -> str:
         )
         for system, mark in zip(systems, marks, strict=True)
     ]  # fmt: skip
-    note = "Speed was measured while the outputs were made, once, behind a warm-up, all in one process."
+    note = "Speed was measured while the outputs were made, behind a warm-up, all in one process."
     title = _head("Quality and cost", note)
     return f'<section id="costs">{title}<div class="panels">{"".join(panels)}</div>{_table(heads, rows)}</section>'
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -301,6 +302,11 @@ def test_taggers(tmp_path: Path) -> None:
             cell = found["scores"][metric][system]
             assert (cell["value"], cell["low"]) == pytest.approx((told[metric]["value"], told[metric]["low"]))
     assert found["systems"][0]["group"] == "tagger"
+    words = [line.split(" ")[0] for line in (tmp_path / "test.conll").read_text().splitlines() if line]
+    seen = Counter(line.split(" ")[0] for line in (tmp_path / "train.conll").read_text().splitlines() if line)
+    by_word = found["buckets"][-1]
+    unseen = sum(seen[word] == 0 for word in words)
+    assert dict(zip(by_word["labels"], by_word["counts"], strict=True)).get("0", 0) == unseen
     outputs = saccade.compare(runs).outputs[1]
     (tmp_path / "tags.txt").write_text("".join(f"{line}\n" for line in outputs))
     mixed = compared(runs[1], tmp_path / "tags.txt", "--metrics", "accuracy")

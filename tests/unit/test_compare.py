@@ -2,21 +2,29 @@
 
 import base64
 import dataclasses
+import gc
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+import torch
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import saccade
+from saccade.compare import systems as asked_systems
 from saccade.compare.facts import differences, only_seed_differs, training_of
+from saccade.compare.measured import frequency_table, remarks_on_answers, statistics_of
 from saccade.compare.result import Comparison
+from saccade.compare.systems import Produced
+from saccade.compare.testset import BETWEEN, Lines
 from saccade.errors import UsageError
+from saccade.text.tags import Scheme
 from saccade.view import charts
 from saccade.view.charts import Mark, Scale
 from saccade.view.compare import LARGEST, render_html
@@ -130,6 +138,62 @@ def test_python_names_what_is_wrong() -> None:
         saccade.compare([RIGHT], source=RIGHT, reference=["x"])
 
 
+# ---- speed
+
+
+def test_short_passes_are_timed_thrice_without_rubbish(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first pass is slow, the second fast: the median is told, and outputs are those of the first."""
+    took, now, asked = iter([0.9, 0.1, 0.3]), [0.0], list[tuple[int, bool]]()
+
+    def ask(some: Sequence[int]) -> int:
+        asked.append((len(some), gc.isenabled()))
+        now[0] += next(took) if len(some) == 100 else 5.0
+        return len(asked)
+
+    monkeypatch.setattr(asked_systems.time, "perf_counter", lambda: now[0])
+    made, seconds = asked_systems._timed(ask, range(100), torch.device("cpu"))
+    assert seconds == pytest.approx(0.3)
+    assert made == 2
+    assert asked == [(64, True), (100, False), (100, False), (100, False)]
+    assert gc.isenabled()
+    took, asked[:] = iter([2.0]), []
+    assert asked_systems._timed(ask, range(100), torch.device("cpu"))[1] == pytest.approx(2.0)
+    assert len(asked) == 2
+
+
+# ---- tags
+
+
+def tag_lines(words: Sequence[str], tags: Sequence[str]) -> Lines:
+    return Lines([BETWEEN.join(words)] * 2, [" ".join(words)] * 2, [(" ".join(tags),)] * 2, "test")
+
+
+def tagged_by(scheme: Scheme, tags: str) -> Produced:
+    return Produced([tags, tags], {}, 0, 1.0, 0, None, "cpu", scheme)
+
+
+def test_ill_formed_tags_are_scored_as_evaluate_scores_them() -> None:
+    """I-X behind O is none of IOB2: its span is right, its tag is not."""
+    lines, made = tag_lines("abc", ["O", "B-X", "I-X"]), [tagged_by("iob2", "O I-X I-X")]
+    tables, _ = statistics_of("tag", None, lines, [each.outputs for each in made], made)
+    assert tables["accuracy"][0].value() == pytest.approx(100 * 2 / 3)
+    assert tables["f1"][0].value() == 100
+    assert remarks_on_answers("tag", ["a"], lines, [made[0].outputs], made) == []
+
+
+def test_unlike_schemes_are_told() -> None:
+    lines = tag_lines("abc", ["O", "B-X", "I-X"])
+    made = [tagged_by("bioes", "O B-X E-X"), tagged_by("iob1", "O I-X I-X")]
+    outputs = [each.outputs for each in made]
+    tables, _ = statistics_of("tag", None, lines, outputs, made)
+    assert [table.value() for table in tables["accuracy"]] == [100, 100]
+    [remark] = remarks_on_answers("tag", ["a", "b"], lines, outputs, made)
+    assert "unlike schemes (bioes, iob1)" in remark
+    by_word = frequency_table("tag", lines, outputs, made, Counter(["a"]), "the test set")
+    assert by_word is not None
+    assert by_word.values == ((100.0, 100.0), (100.0, 100.0))
+
+
 # ---- run folders
 
 
@@ -209,6 +273,7 @@ def test_a_page_is_never_larger_than_it_may_be() -> None:
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6), st.booleans())
+@example([1.1], False)
 @settings(max_examples=50)
 def test_scales_hold_all_values_and_round_ticks(values: list[float], zero: bool) -> None:
     scale = Scale.of(values, zero=zero)
