@@ -21,6 +21,7 @@ from saccade.metrics.buckets import (
 from saccade.metrics.names import TEXT_METRICS, USUAL, WITHOUT_REFERENCE
 from saccade.metrics.statistics import (
     LineStatistics,
+    label_accuracy,
     label_statistics,
     span_statistics,
     surprise_statistics,
@@ -38,6 +39,9 @@ BY_THEMSELVES = frozenset({
 """Metrics of text that tell something of a single line; for the others lines are told apart by chrF."""
 LONGEST_SHOWN = 1000
 """Characters of an example."""
+MOST_STRANGERS = 200
+"""Unlike answers of classifiers that are no label of the test set. Each is a label of macro-F1, as scikit-learn has it,
+and a column in its table: of files of other text there would be as many as lines."""
 
 
 # ---- statistics
@@ -107,8 +111,15 @@ def _of_text(
     return tables, text_tables("chrf", outputs, lines.references)
 
 
+def strangers(lines: Lines, outputs: Sequence[list[str]]) -> int:
+    """How many unlike answers are no label of the test set."""
+    return len({label for each in outputs for label in each} - {right[0] for right in lines.references})
+
+
 def _of_labels(lines: Lines, outputs: Sequence[list[str]]) -> Tables:
     true = [right[0] for right in lines.references]
+    if strangers(lines, outputs) > MOST_STRANGERS:
+        return {"accuracy": [label_accuracy(true, each) for each in outputs]}
     labels = sorted({label for each in outputs for label in each})
     both = [label_statistics(true, each, labels) for each in outputs]
     return {"accuracy": [one for one, _ in both], "macro_f1": [other for _, other in both]}
@@ -161,7 +172,11 @@ def remarks_on_answers(
         return []
     known = {right[0] for right in lines.references}
     unknown = [sum(label not in known for label in each) for each in outputs]
-    return [
+    count = strangers(lines, outputs)
+    left_out = (
+        f"macro-F1 is left out: it is a mean over labels, and {count:,} unlike answers are no label of the test set."
+    )
+    return [left_out] * (count > MOST_STRANGERS) + [
         f"{title}: {count:,} of {len(each):,} answers are no label of the test set."
         for title, count, each in zip(titles, unknown, outputs, strict=True)
         if count
@@ -275,7 +290,7 @@ def differences_of(
     gain_N = theirs_N - ours_N if apart[0].less_is_better else ours_N - theirs_N
     order = np.argsort(-gain_N, kind="stable")
     better = [int(i) for i in order[:count] if gain_N[i] > 0]
-    worse = [int(i) for i in order[::-1][:count] if gain_N[i] < 0]
+    worse = [int(i) for i in np.argsort(gain_N, kind="stable")[:count] if gain_N[i] < 0]
 
     def example(i: int) -> Example:
         one, other = (outputs[0][i], outputs[number][i]) if outputs[0] else ("", "")
@@ -290,8 +305,8 @@ def differences_of(
     return Differences(
         name, apart[0].label, int((gain_N > 0).sum()), int((gain_N < 0).sum()), int((gain_N == 0).sum()),
         tuple(map(example, better)), tuple(map(example, worse)),
-        tuple((each.ngram, each.system, each.baseline) for each in more),
-        tuple((each.ngram, each.system, each.baseline) for each in less),
+        tuple((_short(each.ngram), each.system, each.baseline) for each in more),
+        tuple((_short(each.ngram), each.system, each.baseline) for each in less),
     )  # fmt: skip
 
 

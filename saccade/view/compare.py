@@ -19,7 +19,7 @@ from saccade.view.page import filled, hash_of, part
 
 Tree = Mapping[str, Any]
 LARGEST = 5_000_000
-"""Bytes of a page: where it would be more, fewer examples are shown."""
+"""Bytes of a page: where it would be more, fewer examples are shown, and then fewer n-grams."""
 SURE, ENDS = 0.05, "95 % interval"
 _TOKENS = re.compile(r"\w+|[^\w\s]|\s+")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
@@ -32,15 +32,18 @@ def save_html(found: Tree, path: Path | str) -> None:
 
 def render_html(found: Tree) -> str:
     """The text of the page, at most 5 MB of it."""
-    page = _rendered(found, None)
-    most = max((len(each[side]) for each in found["differences"] for side in ("better", "worse")), default=0)
-    while len(page.encode("utf-8", "replace")) > LARGEST and most > 0:
-        most //= 2
-        page = _rendered(found, most)
+    examples, ngrams = (
+        max((len(each[side]) for each in found["differences"] for side in sides), default=0)
+        for sides in (("better", "worse"), ("ngrams_better", "ngrams_worse"))
+    )
+    page = _rendered(found, examples, ngrams)
+    while len(page.encode("utf-8", "replace")) > LARGEST and (examples or ngrams):
+        examples, ngrams = (examples // 2, ngrams) if examples else (0, ngrams // 2)
+        page = _rendered(found, examples, ngrams)
     return page
 
 
-def _rendered(found: Tree, most: int | None) -> str:
+def _rendered(found: Tree, examples: int, ngrams: int) -> str:
     names = [system["name"] for system in found["systems"]]
     marks = _marks(found["systems"])
     style = part("compare.css")
@@ -49,7 +52,7 @@ def _rendered(found: Tree, most: int | None) -> str:
         _seeds(found, marks),
         _costs(found, marks),
         _buckets(found, marks),
-        _differences(found, most),
+        _differences(found, examples, ngrams),
         _settings(found),
         _about(found),
     ]
@@ -236,7 +239,7 @@ def _buckets(found: Tree, marks: Sequence[Mark]) -> str:
 # ---- examples
 
 
-def _differences(found: Tree, most: int | None) -> str:
+def _differences(found: Tree, most: int, ngrams: int) -> str:
     if not found["differences"]:
         return ""
     first = found["systems"][0]["name"]
@@ -256,7 +259,7 @@ def _differences(found: Tree, most: int | None) -> str:
         is_open = " open" if number == shown else ""
         parts.append(
             f"<details{is_open}><summary>{_text(each['system'])}<small>{told}</small></summary>{lines}"
-            f'<div class="cases">{sides}</div>{_ngrams(each, first)}</details>'
+            f'<div class="cases">{sides}</div>{_ngrams(each, first, ngrams)}</details>'
         )
     return "".join([*parts, "</section>"])
 
@@ -286,13 +289,13 @@ def _marked(output: str, references: Sequence[str]) -> str:
     return f'<bdi dir="auto">{"".join(shown)}</bdi>' if output else "<mark>∅</mark>"
 
 
-def _ngrams(each: Tree, first: str) -> str:
+def _ngrams(each: Tree, first: str, most: int) -> str:
     tables = []
     for key, title in (
         ("ngrams_better", "n-grams got right more often"),
         ("ngrams_worse", "n-grams got right less often"),
     ):
-        rows = [_row(_bdi(gram), f"{ours:,}", f"{theirs:,}") for gram, ours, theirs in each[key]]
+        rows = [_row(_bdi(gram), f"{ours:,}", f"{theirs:,}") for gram, ours, theirs in each[key][:most]]
         if rows:
             tables.append(f"<div><h3>{title}</h3>{_table(['n-gram', _text(each['system']), _text(first)], rows)}</div>")
     return f'<div class="cases">{"".join(tables)}</div>' if tables else ""

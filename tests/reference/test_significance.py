@@ -296,6 +296,8 @@ def test_labels_tags_and_spans_are_counted_as_elsewhere() -> None:
     assert right.value() == pytest.approx(measured.accuracy.value)
     assert macro.value() == pytest.approx(measured.macro_f1.value)
     assert right.score(bootstrapped([right])[0]).low == pytest.approx(measured.accuracy.low)
+    ours = macro.score(bootstrapped([macro])[0])
+    assert (ours.low, ours.high) == pytest.approx((measured.macro_f1.low, measured.macro_f1.high))
     gold, found = [["B-X", "O"], ["O"], ["B-X", "I-X"]], [["B-X", "O"], ["B-X"], ["B-X", "O"]]
     assert tag_statistics(gold, found).value() == pytest.approx(accuracy(gold, found).value)
     spans, others = [[("X", 0, 1)], [], [("X", 0, 2)]], [[("X", 0, 1)], [("X", 0, 1)], [("X", 0, 1)]]

@@ -24,6 +24,7 @@ from saccade.compare.result import Comparison
 from saccade.compare.systems import Produced
 from saccade.compare.testset import BETWEEN, Lines
 from saccade.errors import UsageError
+from saccade.metrics.classification import classification
 from saccade.text.tags import Scheme
 from saccade.view import charts
 from saccade.view.charts import Mark, Scale
@@ -194,6 +195,25 @@ def test_unlike_schemes_are_told() -> None:
     assert by_word.values == ((100.0, 100.0), (100.0, 100.0))
 
 
+# ---- labels
+
+
+def test_answers_that_are_no_label_are_counted_and_keep_tables_small() -> None:
+    count = 3000
+    lines = Lines(["x"] * count, ["x"] * count, [("a",) if i % 2 else ("b",) for i in range(count)], "test")
+    few, many = ["a", "c"] * (count // 2), [f"line {i}" for i in range(count)]
+    tables, _ = statistics_of("classify", None, lines, [few, few], [None, None])
+    assert list(tables) == ["accuracy", "macro_f1"]
+    assert tables["macro_f1"][0].value() == classification([r[0] for r in lines.references], few).macro_f1.value
+    [told] = remarks_on_answers("classify", ["few"], lines, [few], [None])
+    assert told == "few: 1,500 of 3,000 answers are no label of the test set."
+    tables, _ = statistics_of("classify", None, lines, [few, many], [None, None])
+    assert list(tables) == ["accuracy"]
+    why, *_, last = remarks_on_answers("classify", ["few", "many"], lines, [few, many], [None, None])
+    assert why.startswith("macro-F1 is left out")
+    assert last == "many: 3,000 of 3,000 answers are no label of the test set."
+
+
 # ---- run folders
 
 
@@ -270,6 +290,24 @@ def test_a_page_is_never_larger_than_it_may_be() -> None:
     assert LARGEST / 4 < len(text.encode()) <= LARGEST
     assert f"line {1500 // 4:,}<" in text
     assert "line 1,499<" not in text
+
+
+def test_ngrams_are_cut_and_left_out_like_examples() -> None:
+    long = [f"{'x' * 5000}{i}" for i in range(12)]
+    found = saccade.compare([WRONG, long], reference=long, metrics=["exact_match"]).to_dict()
+    [each] = found["differences"]
+    assert each["ngrams_better"]
+    assert all(len(gram) <= 1001 for gram, _, _ in each["ngrams_better"])
+    each["ngrams_better"] = [("y" * 1000, 1, 0)] * 20000
+    text = render_html(found)
+    assert LARGEST / 4 < len(text.encode()) <= LARGEST
+
+
+def test_equal_examples_come_in_the_order_of_the_file() -> None:
+    [each] = compared(RIGHT, WORSE, metrics=["exact_match", "wer"], examples=4).differences
+    [other] = saccade.compare([["a"] * 6, ["b"] * 6], reference=["a"] * 6, metrics=["wer"], examples=4).differences
+    assert each.losses == 6
+    assert [case.line for case in other.worse] == [1, 2, 3, 4]
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6), st.booleans())
