@@ -64,17 +64,33 @@ def statistics_of(
             tables = _of_labels(lines, outputs)
         case _:
             tables = _of_surprise(made)
-    chosen = _chosen(metrics, tables)
+    if task == "classify" and "macro_f1" in (metrics or ()) and "macro_f1" not in tables:
+        raise UsageError(
+            f"metrics: macro_f1 is a mean over labels, but {strangers(lines, outputs):,} unlike answers are no label "
+            f"of the test set (there may be {MOST_STRANGERS}). Are these files of labels, one a line?"
+        )
+    chosen = {name: tables[name] for name in _chosen(metrics, list(tables))}
     apart = tables["accuracy"] if "accuracy" in tables else chosen[next(iter(chosen))]
     return chosen, apart
 
 
-def _chosen(metrics: Sequence[str] | None, tables: Tables) -> Tables:
-    names = list(tables) if metrics is None else list(metrics)
-    wrong = [name for name in names if name not in tables]
-    if wrong or not names or len(set(names)) < len(names):
-        raise UsageError(f"metrics is {','.join(names)!r}; it must be a list out of {', '.join(tables)}, each once.")
-    return {name: tables[name] for name in names}
+def check_metrics(task: str, metrics: Sequence[str] | None, *, spans: bool) -> None:
+    """Of other tasks than translation, before any model is asked. `spans`: whether the tags write them."""
+    match task:
+        case "tag":
+            known = ["f1", "accuracy"] if spans else ["accuracy"]
+        case "classify":
+            known = ["accuracy", "macro_f1"]
+        case _:
+            known = ["perplexity_per_word", "perplexity_per_byte"]
+    _chosen(metrics, known)
+
+
+def _chosen(metrics: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+    names = list(known) if metrics is None else list(metrics)
+    if set(names) - set(known) or not names or len(set(names)) < len(names):
+        raise UsageError(f"metrics is {','.join(names)!r}; it must be a list out of {', '.join(known)}, each once.")
+    return names
 
 
 def text_metrics(metrics: Sequence[str] | None, own: Sequence[str] = USUAL) -> list[str]:

@@ -52,6 +52,17 @@ def read_file(path: Path) -> list[str]:
     ]
 
 
+def broken_lines(path: Path) -> int:
+    """How many lines of a file are no UTF-8."""
+    count = 0
+    for raw in raw_lines(File(str(path), path)):
+        try:
+            raw.decode("utf-8")
+        except UnicodeDecodeError:
+            count += 1
+    return count
+
+
 def recipe_of(run: Path) -> Recipe:
     RunFolder.open(run)
     return load_recipe(str(run / RECIPE))[0]

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Sequence
 
-from saccade.compare.result import Cell, Seeds, System, p_value, signed, span
+from saccade.compare.result import Cell, Seeds, System
 from saccade.metrics.score import digits
 from saccade.metrics.significance import Paired
+from saccade.view.numbers import lines_told, p_value, signed, span
 
 LEVEL = 0.05
 MOST_NAMED = 4
@@ -19,7 +20,7 @@ def verdict_of(
     if len(systems) == 1:
         interval = span(score.low, score.high, score.places)
         of = f" (95 % interval {interval})" if interval else ""
-        return f"{systems[0].name} has {score.name} {digits(score)}{of} on {score.count:,} lines."
+        return f"{systems[0].name} has {score.name} {digits(score)}{of} on {lines_told(score.count)}."
     told: list[str] = []
     if len(systems) > 2:
         best = (min if less_is_better else max)(range(len(cells)), key=lambda i: cells[i].score.value)
@@ -105,8 +106,9 @@ def _range(seeds: Seeds, places: int) -> str:
 
 def remarks_of(systems: Sequence[System], lines: int, tested: Paired | None, more: Sequence[str]) -> list[str]:
     """What the numbers do and do not cover."""
+    these = "this test line" if lines == 1 else f"these {lines:,} test lines"
     told = [
-        f"Intervals of 95 % and p speak of the choice of these {lines:,} test lines alone: another training of the "
+        f"Intervals of 95 % and p speak of the choice of {these} alone: another training of the "
         "same model, with another seed, is not covered. Train several seeds to know."
     ]
     if tested is not None:

@@ -86,8 +86,8 @@ def classification(
     count, right = len(true), int(confusion_CC.trace())
     low, high = wilson(right, count)
     how = resampling(confidence, count)
-    codes_N = np.array([(place[one], place[other]) for one, other in zip(true, given, strict=True)]).T
-    f1_low, f1_high = Interval(math.nan, math.nan) if how is None else _bootstrap(*codes_N, how)
+    codes_2N = np.array([(place[one], place[other]) for one, other in zip(true, given, strict=True)]).T
+    f1_low, f1_high = Interval(math.nan, math.nan) if how is None else _bootstrap(codes_2N[0], codes_2N[1], how)
     return Classification(
         Score("accuracy", 100 * right / count, 100 * low, 100 * high, None, count),
         Score("macro-F1", 100 * float(macro_f1(confusion_CC[None])[0]), 100 * f1_low, 100 * f1_high, None, count),

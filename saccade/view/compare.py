@@ -15,6 +15,7 @@ from saccade.view import charts
 from saccade.view.amounts import amount, duration
 from saccade.view.charts import Mark, Scale
 from saccade.view.files import write_atomically
+from saccade.view.numbers import lines_told, p_value, signed, span, speed
 from saccade.view.page import filled, hash_of, part
 
 Tree = Mapping[str, Any]
@@ -61,8 +62,8 @@ def _rendered(found: Tree, examples: int, ngrams: int) -> str:
         part("compare.html"),
         {
             "title": _text(" and ".join(names) if count < 3 else f"{count} systems compared"),
-            "about": _text(f"{found['lines']:,} lines of the {found['test_set']} data" if found["test_set"] in
-                           ("test", "valid") else f"{found['lines']:,} lines: {found['test_set']}"),
+            "about": _text(f"{lines_told(found['lines'])} of the {found['test_set']} data" if found["test_set"] in
+                           ("test", "valid") else f"{lines_told(found['lines'])}: {found['test_set']}"),
             "verdict": _text(re.sub(r"p ([<=]) ", "p\u00a0\\1\u00a0", found["verdict"])),
             "legend": "".join(f"<li>{mark.key()}{_text(name)}</li>" for name, mark in zip(names, marks, strict=True)),
             "sections": "\n".join(filter(None, sections)),
@@ -126,15 +127,15 @@ def _score_table(cells: Sequence[Tree], marks: Sequence[Mark], less: bool, kin: 
     for number, (cell, mark) in enumerate(zip(cells, marks, strict=True)):
         places, each = cell["places"], cell["paired"]
         row = [f'<th scope="row">{mark.key()}{_text(cell["system"])}</th>',
-               _cell(f"{cell['value']:.{places}f}", "value"), _cell(_range(cell["low"], cell["high"], places), "ends"),
+               _cell(f"{cell['value']:.{places}f}", "value"), _cell(span(cell["low"], cell["high"], places), "ends"),
                _cell(charts.interval(scale, cell["value"], cell["low"], cell["high"], mark), "chart")]  # fmt: skip
         if each:
             sure = each["p_holm"] is not None and each["p_holm"] < SURE and not kin[number]
             kind = ("good" if (each["difference"] < 0) == less else "bad") if sure else ""
             drawn = charts.interval(apart, each["difference"], each["low"], each["high"], mark, zero=True)
-            row += [_cell(_signed(each["difference"], places), f"{kind} {'sure' if sure else ''}".strip()),
-                    _cell(_range(each["low"], each["high"], places, _signed), "ends"),
-                    _cell(drawn, "chart"), _cell(_p(each["p"]))]  # fmt: skip
+            row += [_cell(signed(each["difference"], places), f"{kind} {'sure' if sure else ''}".strip()),
+                    _cell(span(each["low"], each["high"], places, sign=True), "ends"),
+                    _cell(drawn, "chart"), _cell(_text(p_value(each["p"])))]  # fmt: skip
         elif paired:
             row += [_cell("")] * 4
         classes = [*(["baseline"] if number == 0 and paired else []), *(["best"] if cell["value"] == best else [])]
@@ -162,7 +163,7 @@ def _seeds(found: Tree, marks: Sequence[Mark]) -> str:
             rows.append(_row(
                 f"{of[each['systems'][0]].key()}{_text(each['group'])}",
                 f"{len(points)}", f"{each['mean']:.{places}f} ± {each['deviation']:.{places}f}",
-                _range(min(each["values"]), max(each["values"]), places), charts.dots(scale, points, mean=each["mean"]),
+                span(min(each["values"]), max(each["values"]), places), charts.dots(scale, points, mean=each["mean"]),
             ))  # fmt: skip
         for cell in alone:
             mark = of[cell["system"]]
@@ -203,17 +204,13 @@ def _costs(found: Tree, marks: Sequence[Mark]) -> str:
             f"{mark.key()}{_text(system['name'])}", _text(system["model"] or "–"),
             _known(system["parameters"], lambda n: f"{n:,.0f}"), _known(system["trained_seconds"], duration),
             _known(system["updates"], lambda n: f"{n:,.0f}"), _known(system["trained_tokens"], amount),
-            _known(system["lines_per_second"], _speed), _known(system["tokens_per_second"], _speed),
+            _known(system["lines_per_second"], speed), _known(system["tokens_per_second"], speed),
         )
         for system, mark in zip(systems, marks, strict=True)
     ]  # fmt: skip
     note = "Speed was measured while the outputs were made, behind a warm-up, all in one process."
     title = _head("Quality and cost", note)
     return f'<section id="costs">{title}<div class="panels">{"".join(panels)}</div>{_table(heads, rows)}</section>'
-
-
-def _speed(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 # ---- groups of lines and words
@@ -359,25 +356,6 @@ def _cell(content: str, kind: str = "") -> str:
 
 def _known(value: float | None, told: Callable[[float], str]) -> str:
     return "–" if value is None else told(value)
-
-
-def _range(low: float | None, high: float | None, places: int, told: Callable[[float, int], str] | None = None) -> str:
-    if low is None or high is None:
-        return ""
-    one, other = ((f"{low:.{places}f}", f"{high:.{places}f}") if told is None
-                  else (told(low, places), told(high, places)))  # fmt: skip
-    return f"{one} {'–' if told is None else 'to'} {other}"
-
-
-def _signed(value: float, places: int) -> str:
-    shown = f"{value:.{places}f}"
-    if float(shown) == 0:
-        return shown.lstrip("-")
-    return f"+{shown}" if value > 0 else shown.replace("-", "−")
-
-
-def _p(p: float | None) -> str:
-    return "" if p is None else "&lt; 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _bdi(text: str) -> str:

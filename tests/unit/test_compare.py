@@ -6,6 +6,7 @@ import gc
 import hashlib
 import json
 import re
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +30,7 @@ from saccade.text.tags import Scheme
 from saccade.view import charts
 from saccade.view.charts import Mark, Scale
 from saccade.view.compare import LARGEST, render_html
-from saccade.view.latex import latex
+from saccade.view.table import latex
 from tests.unit.test_view import Parsed
 
 RIGHT = [f"the {a} {b} sleeps on {c}" for a in ("old", "red", "new") for b in ("cat", "dog") for c in ("it", "them")]
@@ -102,6 +103,9 @@ def test_one_system_and_one_line() -> None:
     one = saccade.compare([["a b"], ["a c"]], reference=["a b"], metrics=["exact_match"])
     assert one.to_dict()["scores"]["exact_match"][1]["paired"]["p"] is None
     assert "No difference from system 1 is shown" in one.verdict
+    assert "exact match on 1 line\n" in one.table()
+    assert "this test line alone" in one.table()
+    assert "1 lines" not in one.table() + one.table("latex") + render_html(one.to_dict())
     for format_ in ("text", "markdown", "tsv", "latex"):
         assert one.table(format_)
     with pytest.raises(UsageError, match="format is 'docx'"):
@@ -139,6 +143,14 @@ def test_python_names_what_is_wrong() -> None:
         saccade.compare([RIGHT], source=RIGHT, reference=["x"])
 
 
+def test_repeated_names_make_no_name_that_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "a (2)"):
+        Path(name).write_text("x\n")
+    found = saccade.compare(["a", "a", "a (2)", "a"], reference=["x"], metrics=["exact_match"])
+    assert [system.name for system in found.systems] == ["a", "a (3)", "a (2)", "a (4)"]
+
+
 # ---- speed
 
 
@@ -151,7 +163,7 @@ def test_short_passes_are_timed_thrice_without_rubbish(monkeypatch: pytest.Monke
         now[0] += next(took) if len(some) == 100 else 5.0
         return len(asked)
 
-    monkeypatch.setattr(asked_systems.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     made, seconds = asked_systems._timed(ask, range(100), torch.device("cpu"))
     assert seconds == pytest.approx(0.3)
     assert made == 2
@@ -330,7 +342,9 @@ def test_logarithmic_scales_and_marks() -> None:
 
 
 def test_latex_sets_what_the_text_says() -> None:
-    made = latex([{"a_b": "5 %", "n": "1.0"}, {"a_b": r"\x{}&#$~^<>", "n": "2"}], ["a_b", "n"])
+    rows = [{"a_b": "5 %", "n": "1.0"}, {"a_b": r"\x{}&#$~^<>", "n": "2"}]
+    made = re.sub(" +", " ", latex(rows, ["a_b", "n"], caption="p ≥ 5 %"))
+    assert made.endswith("\\caption{p $\\geq$ 5 \\%}\n\\end{table}")
     assert r"\begin{tabular}{lr}" in made
     assert r"a\_b & n \\" in made
     assert r"\textbackslash{}x\{\}\&\#\$\textasciitilde{}\textasciicircum{}\textless{}\textgreater{} & 2 \\" in made
