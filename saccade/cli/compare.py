@@ -1,5 +1,6 @@
 """`compare`: systems side by side on one test set."""
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -41,8 +42,11 @@ def compare(
         typer.Option(metavar="FILE", help="In place of both: columns of source, reference, and more references."),
     ] = None,
     split: Annotated[
-        Literal["test", "valid"], typer.Option(help="Without files: which split of the recipes, the same in all.")
-    ] = "test",
+        Literal["test", "valid"] | None,
+        typer.Option(
+            help="Without files: which split of the recipes, the same in all. Default: test.", show_default=False
+        ),
+    ] = None,
     base: Annotated[
         Path | None,
         typer.Option(help="The folder that relative paths in recipes are seen from. Default: each its own."),
@@ -98,8 +102,8 @@ def compare(
     Scores come with 95 % intervals, and paired tests against the first system say what is more than luck. Runs that
     differ in their seed alone are shown as what they are: points of one model.
     """
-    if out is not None and out.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"--output {out}: writes a page; its name must end in .html. For other kinds use --format.")
+    if out is not None:
+        _check_page(out)
     from saccade.compare.run import compare as run
 
     found = run(
@@ -132,6 +136,19 @@ def compare(
     if out is not None:
         found.report(out)
         tell(f"{out}: the whole comparison")
+
+
+def _check_page(out: Path) -> None:
+    """Before any model is asked: whether a page can be written there."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"--output {out}: writes a page; its name must end in .html. For other kinds use --format.")
+    if out.is_dir():
+        raise UsageError(f"--output {out}: is a folder. Name a file.")
+    there = next(folder for folder in out.absolute().parents if folder.exists())
+    if not there.is_dir():
+        raise UsageError(f"--output {out}: {there} is no folder, and nothing can be written under it.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"--output {out}: nothing may be written to {there}. Name a file in another folder.")
 
 
 def _tell(found: "Comparison", format_: Format) -> None:

@@ -21,6 +21,7 @@ from saccade.metrics.buckets import (
 from saccade.metrics.names import TEXT_METRICS, USUAL, WITHOUT_REFERENCE
 from saccade.metrics.statistics import (
     LineStatistics,
+    label_accuracy,
     label_statistics,
     span_statistics,
     surprise_statistics,
@@ -31,12 +32,16 @@ from saccade.text.tags import Scheme, converted, read_spans
 
 Tables = dict[str, list[LineStatistics]]
 """By metric: of each system."""
+TagRows = list[list[str]]
 BY_THEMSELVES = frozenset({
     "wer", "cer", "per", "rouge_1", "rouge_2", "rouge_l", "answer_f1", "bracket_f1", "slot_f1",
 })  # fmt: skip
 """Metrics of text that tell something of a single line; for the others lines are told apart by chrF."""
 LONGEST_SHOWN = 1000
 """Characters of an example."""
+MOST_STRANGERS = 200
+"""Unlike answers of classifiers that are no label of the test set. Each is a label of macro-F1, as scikit-learn has it,
+and a column in its table: of files of other text there would be as many as lines."""
 
 
 # ---- statistics
@@ -59,17 +64,33 @@ def statistics_of(
             tables = _of_labels(lines, outputs)
         case _:
             tables = _of_surprise(made)
-    chosen = _chosen(metrics, tables)
+    if task == "classify" and "macro_f1" in (metrics or ()) and "macro_f1" not in tables:
+        raise UsageError(
+            f"metrics: macro_f1 is a mean over labels, but {strangers(lines, outputs):,} unlike answers are no label "
+            f"of the test set (there may be {MOST_STRANGERS}). Are these files of labels, one a line?"
+        )
+    chosen = {name: tables[name] for name in _chosen(metrics, list(tables))}
     apart = tables["accuracy"] if "accuracy" in tables else chosen[next(iter(chosen))]
     return chosen, apart
 
 
-def _chosen(metrics: Sequence[str] | None, tables: Tables) -> Tables:
-    names = list(tables) if metrics is None else list(metrics)
-    wrong = [name for name in names if name not in tables]
-    if wrong or not names or len(set(names)) < len(names):
-        raise UsageError(f"metrics is {','.join(names)!r}; it must be a list out of {', '.join(tables)}, each once.")
-    return {name: tables[name] for name in names}
+def check_metrics(task: str, metrics: Sequence[str] | None, *, spans: bool) -> None:
+    """Of other tasks than translation, before any model is asked. `spans`: whether the tags write them."""
+    match task:
+        case "tag":
+            known = ["f1", "accuracy"] if spans else ["accuracy"]
+        case "classify":
+            known = ["accuracy", "macro_f1"]
+        case _:
+            known = ["perplexity_per_word", "perplexity_per_byte"]
+    _chosen(metrics, known)
+
+
+def _chosen(metrics: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+    names = list(known) if metrics is None else list(metrics)
+    if set(names) - set(known) or not names or len(set(names)) < len(names):
+        raise UsageError(f"metrics is {','.join(names)!r}; it must be a list out of {', '.join(known)}, each once.")
+    return names
 
 
 def text_metrics(metrics: Sequence[str] | None, own: Sequence[str] = USUAL) -> list[str]:
@@ -106,25 +127,76 @@ def _of_text(
     return tables, text_tables("chrf", outputs, lines.references)
 
 
+def strangers(lines: Lines, outputs: Sequence[list[str]]) -> int:
+    """How many unlike answers are no label of the test set."""
+    return len({label for each in outputs for label in each} - {right[0] for right in lines.references})
+
+
 def _of_labels(lines: Lines, outputs: Sequence[list[str]]) -> Tables:
     true = [right[0] for right in lines.references]
+    if strangers(lines, outputs) > MOST_STRANGERS:
+        return {"accuracy": [label_accuracy(true, each) for each in outputs]}
     labels = sorted({label for each in outputs for label in each})
     both = [label_statistics(true, each, labels) for each in outputs]
     return {"accuracy": [one for one, _ in both], "macro_f1": [other for _, other in both]}
 
 
 def _of_tags(lines: Lines, outputs: Sequence[list[str]], made: Sequence[Produced | None]) -> Tables:
-    """In the scheme that all models write; where they do not write the same, all in IOB2."""
-    schemes = {each.scheme for each in made if each is not None}
-    scheme: Scheme = schemes.pop() if len(schemes) == 1 else "none" if "none" in schemes else "iob2"
-    gold = [converted(right[0].split(" "), scheme) for right in lines.references]
-    found = [[converted(line.split(" "), scheme) if line else [] for line in each] for each in outputs]
+    """As they are written, as `saccade evaluate` scores them; where models write unlike schemes, all in IOB2."""
+    gold, found = _tag_rows(lines, outputs, made)
     tables = {"accuracy": [tag_statistics(gold, each) for each in found]}
-    if scheme == "none":
+    if "none" in _schemes(made):
         return tables
     right = [read_spans(tags) for tags in gold]
     spans = [span_statistics(right, [read_spans(tags) for tags in each]) for each in found]
     return {"f1": spans, **tables}
+
+
+def _tag_rows(
+    lines: Lines, outputs: Sequence[list[str]], made: Sequence[Produced | None]
+) -> tuple[TagRows, list[TagRows]]:
+    """The right tags in the scheme that models write, and outputs as they are, ill-formed tags among them."""
+    schemes = _schemes(made)
+    scheme: Scheme = "none" if "none" in schemes or not schemes else "iob2" if len(schemes) > 1 else next(iter(schemes))
+    gold = [converted(right[0].split(" "), scheme) for right in lines.references]
+    found = [[line.split(" ") if line else [] for line in each] for each in outputs]
+    if len(schemes) > 1:
+        found = [[converted(tags, scheme) for tags in each] for each in found]
+    return gold, found
+
+
+def _schemes(made: Sequence[Produced | None]) -> set[Scheme]:
+    return {each.scheme for each in made if each is not None}
+
+
+def remarks_on_answers(
+    task: str, titles: Sequence[str], lines: Lines, outputs: Sequence[list[str]], made: Sequence[Produced | None]
+) -> list[str]:
+    """What becomes of answers that are not of the kind that the test set has."""
+    schemes = _schemes(made)
+    if task == "tag" and len(schemes) > 1:
+        told = ", ".join(sorted(schemes))
+        if "none" in schemes:
+            return [
+                f"The taggers do not all write spans ({told}): tags are compared as they are written, and no spans."
+            ]
+        return [
+            f"The taggers write spans in unlike schemes ({told}): the spans of all, and of the references, were "
+            "written in IOB2 before tags were compared. `saccade evaluate` scores each in its own."
+        ]
+    if task != "classify":
+        return []
+    known = {right[0] for right in lines.references}
+    unknown = [sum(label not in known for label in each) for each in outputs]
+    count = strangers(lines, outputs)
+    left_out = (
+        f"macro-F1 is left out: it is a mean over labels, and {count:,} unlike answers are no label of the test set."
+    )
+    return [left_out] * (count > MOST_STRANGERS) + [
+        f"{title}: {count:,} of {len(each):,} answers are no label of the test set."
+        for title, count, each in zip(titles, unknown, outputs, strict=True)
+        if count
+    ]
 
 
 def _of_surprise(made: Sequence[Produced | None]) -> Tables:
@@ -184,18 +256,20 @@ def _by_lines(title: str, column: str, groups: Sequence[Bucket], main: Sequence[
 
 
 def frequency_table(
-    task: str, lines: Lines, outputs: Sequence[list[str]], seen: Counter[str], where: str
+    task: str,
+    lines: Lines,
+    outputs: Sequence[list[str]],
+    made: Sequence[Produced | None],
+    seen: Counter[str],
+    where: str,
 ) -> BucketTable | None:
     """Words of references by how often they were seen; a group that some system lacks counts 0 there."""
     if task == "translate":
         found = [by_frequency(each, lines.references, seen) for each in outputs]
         metric, unit = "word F1", "reference words"
     elif task == "tag":
-        words, gold = (
-            [line.split(BETWEEN) for line in lines.inputs],
-            [right[0].split(" ") for right in lines.references],
-        )
-        tagged = [[line.split(" ") for line in each] for each in outputs]
+        words = [line.split(BETWEEN) for line in lines.inputs]
+        gold, tagged = _tag_rows(lines, outputs, made)
         found = [tags_by_frequency(words, gold, each, seen) for each in tagged]
         metric, unit = "accuracy", "words"
     else:
@@ -232,7 +306,7 @@ def differences_of(
     gain_N = theirs_N - ours_N if apart[0].less_is_better else ours_N - theirs_N
     order = np.argsort(-gain_N, kind="stable")
     better = [int(i) for i in order[:count] if gain_N[i] > 0]
-    worse = [int(i) for i in order[::-1][:count] if gain_N[i] < 0]
+    worse = [int(i) for i in np.argsort(gain_N, kind="stable")[:count] if gain_N[i] < 0]
 
     def example(i: int) -> Example:
         one, other = (outputs[0][i], outputs[number][i]) if outputs[0] else ("", "")
@@ -247,8 +321,8 @@ def differences_of(
     return Differences(
         name, apart[0].label, int((gain_N > 0).sum()), int((gain_N < 0).sum()), int((gain_N == 0).sum()),
         tuple(map(example, better)), tuple(map(example, worse)),
-        tuple((each.ngram, each.system, each.baseline) for each in more),
-        tuple((each.ngram, each.system, each.baseline) for each in less),
+        tuple((_short(each.ngram), each.system, each.baseline) for each in more),
+        tuple((_short(each.ngram), each.system, each.baseline) for each in less),
     )  # fmt: skip
 
 

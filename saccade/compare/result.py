@@ -9,6 +9,7 @@ from typing import Any, Literal
 from saccade.errors import UsageError
 from saccade.metrics.score import Score, digits
 from saccade.metrics.significance import Paired
+from saccade.view.numbers import p_value, signed, span
 
 Format = Literal["text", "tsv", "markdown", "latex"]
 
@@ -31,7 +32,7 @@ class System:
     trained_tokens: int | None = None
     trained_on: str | None = None
     seconds: float | None = None
-    """To write all outputs, measured here once, behind a warm-up, in the same process as those of the others."""
+    """To write all outputs, measured here behind a warm-up, in the same process as those of the others."""
     lines_per_second: float | None = None
     tokens_per_second: float | None = None
     decode: dict[str, Any] | None = None
@@ -221,26 +222,6 @@ def _words(cell: Cell) -> dict[str, str]:
         "its interval": span(paired.low, paired.high, score.places, sign=True),
         "p": p_value(paired.p),
     }
-
-
-def span(low: float, high: float, places: int, *, sign: bool = False) -> str:
-    if math.isnan(low):
-        return ""
-    return f"{signed(low, places)} to {signed(high, places)}" if sign else f"{low:.{places}f} – {high:.{places}f}"
-
-
-def signed(value: float, places: int) -> str:
-    """+1.2, −0.3, 0.0."""
-    shown = f"{value:.{places}f}"
-    if float(shown) == 0:
-        return shown.lstrip("-")
-    return f"+{shown}" if value > 0 else shown.replace("-", "−")
-
-
-def p_value(p: float) -> str:
-    if math.isnan(p):
-        return ""
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _finite(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +12,27 @@ from saccade.compare.facts import Training, differences, only_seed_differs, trai
 from saccade.compare.measured import (
     Tables,
     buckets_of,
+    check_metrics,
     differences_of,
     frequency_table,
+    remarks_on_answers,
     statistics_of,
     text_metrics,
 )
+from saccade.compare.names import Given, PathLike, names_of, place_of, visible
 from saccade.compare.result import BucketTable, Cell, Comparison, Seeds, System
 from saccade.compare.systems import Asked, Produced, outputs_of, produce
-from saccade.compare.testset import Lines, file_lines, recipe_of, same_lines, seen_words, table_lines
+from saccade.compare.testset import (
+    BETWEEN,
+    Lines,
+    broken_lines,
+    file_lines,
+    recipe_of,
+    same_lines,
+    scheme_of,
+    seen_words,
+    table_lines,
+)
 from saccade.compare.verdict import remarks_of, verdict_of
 from saccade.data.splits import Split
 from saccade.errors import UsageError
@@ -27,10 +41,7 @@ from saccade.metrics.names import USUAL
 from saccade.metrics.significance import SEED, Paired, Test, against_first, check_test, holm
 from saccade.tasks.translate import TranslateRecipe
 from saccade.train.environment import environment
-
-PathLike = str | os.PathLike[str]
-Given = PathLike | Sequence[str]
-"""A path, or a list of lines."""
+from saccade.view.numbers import lines_told
 
 
 def compare(
@@ -40,7 +51,7 @@ def compare(
     reference: Given | None = None,
     references: Sequence[Given] = (),
     tsv: PathLike | None = None,
-    split: Split = "test",
+    split: Split | None = None,
     base: PathLike | None = None,
     metrics: Sequence[str] | None = None,
     test: Test = "randomisation",
@@ -64,38 +75,45 @@ def compare(
 
     `systems`: run folders, which are asked for outputs on the spot, and files or lists of outputs, mixed freely.
     The test set: `source` and `reference` (`references`: further ones), or `tsv`, or else the `split` that all runs'
-    recipes name. Runs decode as their own recipes say, or all as `beam`, `length_penalty`, `max_length` and `decode`
+    recipes name, test where it is not said. Runs decode as their own recipes say, or all as `beam`, `length_penalty`,
+    `max_length` and `decode`
     (`name=value`) say. `test`: bootstrap (Koehn 2004) or randomisation (Riezler and Maxwell 2005). Runs that differ in
     their seed alone are grouped, unless `group_seeds` is off; `groups` names further ones. `examples`: so many lines
     that differ most, each way; `buckets`: groups of lines at most. `on_step` hears of what is being done.
     """
     check_test(test, resamples, seed)
     _check_counts(examples, buckets)
-    given = [_place(each) for each in systems]
+    given = [place_of(each) for each in systems]
     if not given:
         raise UsageError("systems: there is none. Name run folders or files of outputs.")
-    titles = _names(given, names)
+    titles = names_of(given, names)
     runs = [each if isinstance(each, Path) and is_run(each) else None for each in given]
     there = [run for run in runs if run is not None]
     task = _task(there)
     if task == "language-model" and len(there) < len(given):
         raise UsageError("a language model has no outputs that a file could hold: compare runs alone.")
-    lines = _test_set(there, task, source, reference, references, tsv, split, base)
+    files = [each for each in (source, reference, *references, tsv) if each is not None]
+    if split is not None and files:
+        raise UsageError("--split chooses among the recipe's own data; leave it out where files are given.")
+    lines = _test_set(there, task, source, reference, references, tsv, split or "test", base)
     asked = Asked(beam, length_penalty, max_length, tuple(decode), batch_tokens, device)
     if task == "translate":
         metrics = text_metrics(metrics, _own_metrics(there))
-    made, outputs = _outputs(given, runs, titles, lines, asked, on_step)
-    on_step("scores and tests")
-    tables, apart = statistics_of(task, metrics, lines, outputs, made)
+    else:
+        check_metrics(task, metrics, spans=task == "tag" and all(scheme_of(run) != "none" for run in there))
     trained = [None if run is None else training_of(run) for run in runs]
     grouped = _groups(titles, trained, groups or {}, group_seeds)
+    made, outputs = _outputs(given, runs, titles, lines, asked, on_step)
+    on_step("scores and tests")
+    of_answers = remarks_on_answers(task, titles, lines, outputs, made)
+    tables, apart = statistics_of(task, metrics, lines, outputs, made)
     every = tuple(
         _system(title, each, produced, training, grouped.get(title), len(lines.inputs))
         for title, each, produced, training in zip(titles, given, made, trained, strict=True)
     )
     cells, seeds = _cells(tables, test, resamples, seed), _seeds(tables, titles, grouped)
     first, main = next(iter(tables.items()))
-    by_word = _by_word(task, lines, outputs, there, base)
+    by_word = _by_word(task, lines, outputs, made, there, base)
     return Comparison(
         task=task,
         test_set=lines.origin,
@@ -112,7 +130,12 @@ def compare(
         ),
         settings=differences([None if each is None else each.recipe for each in trained]),
         remarks=tuple(
-            remarks_of(every, len(lines.inputs), _tested(cells), [*_same(titles, outputs), *_more(task, made)])
+            remarks_of(
+                every,
+                len(lines.inputs),
+                _tested(cells),
+                [*_same(titles, outputs), *_more(task, made), *of_answers, *_broken([*given, *files])],
+            )
         ),
         environment=environment(),
         command=command,
@@ -138,7 +161,7 @@ def _outputs(
     made: list[Produced | None] = []
     for run, title in zip(runs, titles, strict=True):
         if run is not None:
-            on_step(f"{title}: {len(lines.inputs):,} lines")
+            on_step(f"{title}: {lines_told(len(lines.inputs))}")
         made.append(None if run is None else produce(run, lines, asked))
     return made, [each if produced is None else produced.outputs for produced, each in zip(made, ready, strict=True)]
 
@@ -150,39 +173,7 @@ def _check_counts(examples: int, buckets: int) -> None:
         raise UsageError(f"buckets is {buckets}; it must be at least 1.")
 
 
-# ---- systems and their names
-
-
-def _place(given: Given) -> Path | Sequence[str]:
-    if not isinstance(given, str | os.PathLike):
-        return given
-    path = Path(given)
-    if path.is_dir() and not is_run(path):
-        raise UsageError(
-            f"{path}: is a folder, but no run (it lacks train.yaml or checkpoints/). Name a run or a file."
-        )
-    if not path.exists():
-        raise UsageError(f"{path}: is not there. Name a run folder, or a file with one output a line.")
-    return path
-
-
-def _names(given: Sequence[Path | Sequence[str]], names: Sequence[str] | None) -> list[str]:
-    """Those that are given; else of a path its last part, and more of it where two would be alike."""
-    if names is not None:
-        if len(names) != len(given) or len(set(names)) < len(names) or not all(each.strip() for each in names):
-            raise UsageError(
-                f"names is {', '.join(names)!r}; there must be {len(given)}, one for each system, and no two alike."
-            )
-        return list(names)
-    paths = [each if isinstance(each, Path) else None for each in given]
-    found = [f"system {number}" if path is None else path.name for number, path in enumerate(paths, start=1)]
-    for count in range(2, 6):
-        twice = {name for name in found if found.count(name) > 1}
-        found = [
-            "/".join(path.parts[-count:]) if path is not None and name in twice else name
-            for name, path in zip(found, paths, strict=True)
-        ]
-    return [f"{name} ({found[: i + 1].count(name)})" if found[:i].count(name) else name for i, name in enumerate(found)]
+# ---- systems
 
 
 def _task(runs: Sequence[Path]) -> str:
@@ -287,17 +278,27 @@ def _signature(
 
 
 def _by_word(
-    task: str, lines: Lines, outputs: Sequence[list[str]], runs: Sequence[Path], base: PathLike | None
+    task: str,
+    lines: Lines,
+    outputs: Sequence[list[str]],
+    made: Sequence[Produced | None],
+    runs: Sequence[Path],
+    base: PathLike | None,
 ) -> list[BucketTable]:
-    """Words as often seen in the training data of the first run that has them; else in the references."""
+    """Words as often seen in the training data of the first run that has them; else in the references.
+
+    Of a tagger else in the test set's own sentences: its references are tags.
+    """
     if task not in ("translate", "tag"):
         return []
     at = None if base is None else Path(base)
     seen = next((found for run in runs if (found := seen_words(run, at)) is not None), None)
-    where = "the references" if seen is None else "the training data"
-    if seen is None:
+    where = "the training data" if seen is not None else "the test set" if task == "tag" else "the references"
+    if seen is None and task == "tag":
+        seen = Counter(word for line in lines.inputs for word in line.split(BETWEEN))
+    elif seen is None:
         seen = count_words(each for right in lines.references for each in right)
-    table = frequency_table(task, lines, outputs, seen, where)
+    table = frequency_table(task, lines, outputs, made, seen, where)
     return [] if table is None else [table]
 
 
@@ -323,6 +324,17 @@ def _more(task: str, made: Sequence[Produced | None]) -> list[str]:
     if task == "language-model":
         told.append("Each line was read by itself; `saccade evaluate` reads a text from one end to the other.")
     return told
+
+
+def _broken(given: Sequence[Given]) -> list[str]:
+    """Of files with bytes that are no text."""
+    files = [Path(each) for each in given if isinstance(each, str | os.PathLike) and Path(each).is_file()]
+    counts = {file: broken_lines(file) for file in dict.fromkeys(files)}
+    return [
+        f"{visible(str(file))}: {lines_told(count)} with bytes that are no UTF-8, which were read as U+FFFD."
+        for file, count in counts.items()
+        if count
+    ]
 
 
 def _system(

@@ -52,6 +52,17 @@ def read_file(path: Path) -> list[str]:
     ]
 
 
+def broken_lines(path: Path) -> int:
+    """How many lines of a file are no UTF-8."""
+    count = 0
+    for raw in raw_lines(File(str(path), path)):
+        try:
+            raw.decode("utf-8")
+        except UnicodeDecodeError:
+            count += 1
+    return count
+
+
 def recipe_of(run: Path) -> Recipe:
     RunFolder.open(run)
     return load_recipe(str(run / RECIPE))[0]
@@ -236,7 +247,7 @@ def seen_words(run: Path, base: Path | None) -> Counter[str] | None:
                 return count_words(pair.target for pair in islice(pairs, MOST_COUNTED))
             case TagRecipe():
                 rows = recipe.sentences("train", at, TagCounts())
-                return count_words(" ".join(row.words) for row in islice(rows, MOST_COUNTED))
+                return Counter(word for row in islice(rows, MOST_COUNTED) for word in row.words)
             case _:
                 return None
     except SaccadeError:

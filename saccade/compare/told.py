@@ -3,12 +3,12 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from saccade.compare.result import Comparison, System, span
+from saccade.compare.result import Comparison, System
 from saccade.compare.verdict import tested_by
 from saccade.metrics.score import digits
 from saccade.view import table
 from saccade.view.amounts import amount, duration
-from saccade.view.latex import latex
+from saccade.view.numbers import lines_told, p_value, span, speed
 
 Draw = Callable[[Sequence[Mapping[str, str]], Sequence[str]], str]
 _SHORTEST, _LONGEST = 12, 40
@@ -27,13 +27,14 @@ def as_markdown(found: Comparison) -> str:
 def as_tsv(found: Comparison) -> str:
     """A row for each metric and system; numbers as they are, with six digits behind the point."""
     heads = ("metric", "system", "value", "low", "high", "difference", "difference_low", "difference_high",
-             "better", "p", "p_holm", "lines", "signature")  # fmt: skip
+             "better", "p", "p_sacrebleu", "p_holm", "lines", "signature")  # fmt: skip
     rows = [heads]
     for metric, cells in zip(found.metrics, found.cells, strict=True):
         for system, cell in zip(found.systems, cells, strict=True):
             paired = cell.paired
-            apart = (math.nan,) * 5 if paired is None else (
-                paired.difference, paired.low, paired.high, paired.better, paired.p
+            apart = (math.nan,) * 6 if paired is None else (
+                paired.difference, paired.low, paired.high, paired.better, paired.p,
+                math.nan if paired.p_sacrebleu is None else paired.p_sacrebleu,
             )  # fmt: skip
             numbers = [cell.score.value, cell.score.low, cell.score.high, *apart, cell.p_holm]
             name = " ".join(system.name.split())
@@ -49,8 +50,8 @@ def as_latex(found: Comparison) -> str:
         row = {"system": system.name}
         for cells in found.cells:
             cell = cells[number]
-            p = "" if cell.paired is None or math.isnan(cell.paired.p) else _bracketed(cell.paired.p)
-            row[cells[0].score.name] = f"{digits(cell.score)}{p}"
+            p = "" if cell.paired is None else p_value(cell.paired.p)
+            row[cells[0].score.name] = f"{digits(cell.score)} ({p})" if p else digits(cell.score)
         rows.append(row)
     if not rows:
         return ""
@@ -59,12 +60,8 @@ def as_latex(found: Comparison) -> str:
     )
     paired = next((cell.paired for row in found.cells for cell in row if cell.paired is not None), None)
     tested = "" if paired is None else f" In brackets p against {found.systems[0].name} ({tested_by(paired)})."
-    caption = f"{found.lines:,} lines.{tested} {signatures}"
-    return latex(rows, list(rows[0]), caption=caption.strip())
-
-
-def _bracketed(p: float) -> str:
-    return " (< 0.001)" if p < 0.001 else f" ({p:.3f})"
+    caption = f"{lines_told(found.lines)}.{tested} {signatures}"
+    return table.latex(rows, list(rows[0]), caption=caption.strip())
 
 
 # ---- sections
@@ -73,7 +70,7 @@ def _bracketed(p: float) -> str:
 def _sections(found: Comparison, draw: Draw, headed: Callable[[str], str]) -> list[str]:
     parts = []
     for row in found.cells:
-        title = f"{row[0].score.name} on {found.lines:,} lines"
+        title = f"{row[0].score.name} on {lines_told(found.lines)}"
         title += f" ({row[0].score.signature})" if row[0].score.signature else ""
         parts.append(f"{headed(title)}\n\n{_scores(found, row, draw)}")
     for title, rows in (("Seeds", _seeds(found)), ("Costs", _costs(found))):
@@ -132,11 +129,6 @@ def _costs(found: Comparison) -> list[dict[str, str]]:
 
 def _known(value: float | None, told: Callable[[float], str]) -> str:
     return "" if value is None else told(value)
-
-
-def speed(value: float) -> str:
-    """Three digits are all that a measured speed is good for."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _buckets(found: Comparison) -> list[tuple[str, list[dict[str, str]]]]:

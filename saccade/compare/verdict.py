@@ -3,9 +3,10 @@
 import math
 from collections.abc import Sequence
 
-from saccade.compare.result import Cell, Seeds, System, p_value, signed, span
+from saccade.compare.result import Cell, Seeds, System
 from saccade.metrics.score import digits
 from saccade.metrics.significance import Paired
+from saccade.view.numbers import lines_told, p_value, signed, span
 
 LEVEL = 0.05
 MOST_NAMED = 4
@@ -19,7 +20,7 @@ def verdict_of(
     if len(systems) == 1:
         interval = span(score.low, score.high, score.places)
         of = f" (95 % interval {interval})" if interval else ""
-        return f"{systems[0].name} has {score.name} {digits(score)}{of} on {score.count:,} lines."
+        return f"{systems[0].name} has {score.name} {digits(score)}{of} on {lines_told(score.count)}."
     told: list[str] = []
     if len(systems) > 2:
         best = (min if less_is_better else max)(range(len(cells)), key=lambda i: cells[i].score.value)
@@ -45,7 +46,7 @@ def _against(first: System, others: Sequence[tuple[System, Cell]], less_is_bette
             same.append(system.name)
         elif cell.p_holm < LEVEL:
             better = (paired.difference < 0) == less_is_better
-            size = f"{abs(paired.difference):.{places}f} {cell.score.name}"
+            size = f"{_size(paired.difference, places)} {cell.score.name}"
             (ahead if better else behind).append(f"{system.name} by {size} ({_p(cell)})")
         else:
             p = "" if math.isnan(cell.p_holm) else f", {_p(cell)}"
@@ -57,6 +58,14 @@ def _against(first: System, others: Sequence[tuple[System, Cell]], less_is_bette
         (f"The same as {first.name} on every line", same),
     ]
     return [f"{what}: {_few(names)}." for what, names in told if names]
+
+
+def _size(difference: float, places: int) -> str:
+    """With as many digits more as it takes to tell it from nothing."""
+    for more in range(places, places + 4):
+        if float(shown := f"{abs(difference):.{more}f}") > 0:
+            return shown
+    return f"less than {10.0**-more:.{more}f}"
 
 
 def _few(names: Sequence[str]) -> str:
@@ -97,8 +106,9 @@ def _range(seeds: Seeds, places: int) -> str:
 
 def remarks_of(systems: Sequence[System], lines: int, tested: Paired | None, more: Sequence[str]) -> list[str]:
     """What the numbers do and do not cover."""
+    these = "this test line" if lines == 1 else f"these {lines:,} test lines"
     told = [
-        f"Intervals of 95 % and p speak of the choice of these {lines:,} test lines alone: another training of the "
+        f"Intervals of 95 % and p speak of the choice of {these} alone: another training of the "
         "same model, with another seed, is not covered. Train several seeds to know."
     ]
     if tested is not None:
@@ -110,8 +120,8 @@ def remarks_of(systems: Sequence[System], lines: int, tested: Paired | None, mor
         )
     if any(system.seconds is not None for system in systems):
         told.append(
-            "Speed: measured once while the outputs were made, one system after the other in one process, behind a "
-            "warm-up; a busy machine changes it."
+            "Speed: measured while the outputs were made, one system after the other in one process, behind a warm-up "
+            "(the median of three passes where one takes less than a second); a busy machine changes it."
         )
     return [*told, *more]
 

@@ -4,10 +4,11 @@ Both systems are scored on the same lines, and what could have been is made of t
 (paired bootstrap, Koehn 2004), or outputs that change sides (paired approximate randomisation, Riezler and Maxwell
 2005). Neither knows of other trainings of the same model: what a seed does is not in here.
 
-Draws and formulas are those of sacrebleu's `--paired-bs` and `--paired-ar`, and so are the digits, with two exceptions:
-systems that are equal on every line have p = 1 (there: the smallest p that can be), and of metrics that are not
-sacrebleu's a difference as large as the one seen counts as reached. Without that, p would be too small where few
-differences are possible, as with exact match of few lines.
+Draws and formulas are those of sacrebleu's `--paired-bs` and `--paired-ar`, with one exception: a difference as large
+as the one seen counts as reached, and systems that are equal on every line have p = 1. Without that, p would be too
+small where few differences are possible: of two systems that differ on a single line every draw makes the same
+difference or none, and sacrebleu, which counts larger ones alone, tells the smallest p that can be. Its own digit
+stands beside ours as `p_sacrebleu`.
 
 Shapes: N lines, K counts of a line, S resamples.
 """
@@ -33,6 +34,14 @@ _CLOSE = 1e-9  # differences that are equal but for rounding
 
 
 @dataclass(frozen=True)
+class _Chance:
+    """How often chance does as much, and how often sacrebleu says it does."""
+
+    p: float
+    p_sacrebleu: float | None
+
+
+@dataclass(frozen=True)
 class Paired:
     """One system against the baseline, by one metric."""
 
@@ -44,10 +53,12 @@ class Paired:
     better: float
     """The share of bootstrap resamples in which the system is better than the baseline (Koehn's own number)."""
     p: float
-    """How often chance alone makes such a difference; NaN of a single line."""
+    """How often chance alone makes such a difference or a larger one; NaN of a single line."""
     test: Test
     resamples: int
     seed: int
+    p_sacrebleu: float | None = None
+    """What sacrebleu prints: how often chance makes a larger difference. None of metrics that are not its own."""
 
 
 def check_test(test: str, resamples: int | None, seed: int) -> int:
@@ -72,14 +83,14 @@ def bootstrapped(systems: Sequence[LineStatistics], *, resamples: int = 1000, se
 def paired_bootstrap(
     baseline: LineStatistics, system: LineStatistics, *, resamples: int = 1000, seed: int = SEED
 ) -> float:
-    """p: (1 + how often |d*| − mean |d*| > |d|) / (1 + resamples), d the difference and d* those of resamples.
+    """p: (1 + how often |d*| − mean |d*| ≥ |d|) / (1 + resamples), d the difference and d* those of resamples.
 
-    As Moses' script and sacrebleu have it. Where differences are large, |d*| has one side only, and p is that of a
-    one-sided test: half of what randomisation tells.
+    As Moses' script and sacrebleu have it, but for ties. Where differences are large, |d*| has one side only, and p
+    is that of a one-sided test: half of what randomisation tells.
     """
     _check_metric(baseline, system)
     ours_S, theirs_S = bootstrapped([baseline, system], resamples=resamples, seed=seed)
-    return _bootstrap_p(baseline, system, theirs_S - ours_S)
+    return _bootstrap_p(baseline, system, theirs_S - ours_S).p
 
 
 def paired_randomisation(
@@ -87,7 +98,7 @@ def paired_randomisation(
 ) -> float:
     """p: (1 + how often |d*| ≥ |d|) / (1 + resamples), d* where each line's two outputs change sides by a coin."""
     _check_metric(baseline, system)
-    return _randomisation_p(baseline, [system], resamples, seed)[0]
+    return _randomisation_p(baseline, [system], resamples, seed)[0].p
 
 
 def against_first(
@@ -104,20 +115,27 @@ def against_first(
     else:
         found = _randomisation_p(systems[0], systems[1:], count, seed)
     told = [
-        _paired(systems[0], each, d_S, p, test, count, seed)
-        for each, d_S, p in zip(systems[1:], differences, found, strict=True)
+        _paired(systems[0], each, d_S, chance, test, count, seed)
+        for each, d_S, chance in zip(systems[1:], differences, found, strict=True)
     ]
     return drawn, [None, *told]
 
 
 def _paired(
-    baseline: LineStatistics, system: LineStatistics, d_S: Counts, p: float, test: Test, resamples: int, seed: int
+    baseline: LineStatistics,
+    system: LineStatistics,
+    d_S: Counts,
+    chance: _Chance,
+    test: Test,
+    resamples: int,
+    seed: int,
 ) -> Paired:
     low = high = better = math.nan
     if system.lines > 1:
         low, high = np.quantile(d_S, [0.025, 0.975]).tolist()
         better = float((d_S < 0 if system.less_is_better else d_S > 0).mean())
-    return Paired(system.value() - baseline.value(), low, high, better, p, test, resamples, seed)
+    apart = system.value() - baseline.value()
+    return Paired(apart, low, high, better, chance.p, test, resamples, seed, chance.p_sacrebleu)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -159,7 +177,7 @@ def _coins(lines: int, resamples: int, seed: int) -> Iterator[Counts]:
 
 def _randomisation_p(
     baseline: LineStatistics, systems: Sequence[LineStatistics], resamples: int, seed: int
-) -> list[float]:
+) -> list[_Chance]:
     if not systems:
         return []
     apart_NK = np.concatenate([baseline.counts_NK - each.counts_NK for each in systems], axis=1)
@@ -170,25 +188,25 @@ def _randomisation_p(
         own_K = each.counts_NK.sum(0)
         one_SK = own_K + moved_SK[:, begin:end]
         other_SK = own_K + whole_K - one_SK
-        found.append(_p(baseline, each, np.abs(each.value_of(one_SK) - each.value_of(other_SK))))
+        found.append(_chance(baseline, each, np.abs(each.value_of(one_SK) - each.value_of(other_SK))))
         begin = end
     return found
 
 
-def _bootstrap_p(baseline: LineStatistics, system: LineStatistics, d_S: Counts) -> float:
+def _bootstrap_p(baseline: LineStatistics, system: LineStatistics, d_S: Counts) -> _Chance:
     sizes_S = np.abs(d_S)
-    return _p(baseline, system, sizes_S - sizes_S.mean())
+    return _chance(baseline, system, sizes_S - sizes_S.mean())
 
 
-def _p(baseline: LineStatistics, system: LineStatistics, by_chance_S: Counts) -> float:
+def _chance(baseline: LineStatistics, system: LineStatistics, by_chance_S: Counts) -> _Chance:
     """See the head of this file."""
+    theirs = system.interval == "sacrebleu"
     if system.lines < 2:
-        return math.nan
-    if np.array_equal(baseline.counts_NK, system.counts_NK):
-        return 1.0
-    seen = abs(system.value() - baseline.value())
-    more = by_chance_S > seen + _CLOSE if system.interval == "sacrebleu" else by_chance_S >= seen - _CLOSE
-    return (int(more.sum()) + 1) / (len(by_chance_S) + 1)
+        return _Chance(math.nan, math.nan if theirs else None)
+    seen, draws = abs(system.value() - baseline.value()), len(by_chance_S)
+    same = np.array_equal(baseline.counts_NK, system.counts_NK)
+    reached, passed = int((by_chance_S >= seen - _CLOSE).sum()), int((by_chance_S > seen + _CLOSE).sum())
+    return _Chance(1.0 if same else (reached + 1) / (draws + 1), (passed + 1) / (draws + 1) if theirs else None)
 
 
 def _scored(systems: Sequence[LineStatistics], sums_SK: Counts) -> list[Counts]:

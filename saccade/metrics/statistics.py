@@ -251,18 +251,21 @@ def label_statistics(
     `labels`: further labels that have a column each, so that systems with unlike answers have like tables.
     """
     names = {label: place for place, label in enumerate(sorted({*true, *given, *labels}))}
-    right_N = np.array([one == other for one, other in zip(true, given, strict=True)], dtype=np.float64)
+    accuracy = label_accuracy(true, given)
+    right_N = accuracy.counts_NK[:, 0]
     counts_N3C = np.zeros((len(true), 3, len(names)))
     rows = np.arange(len(true))
     truth, answer = ([names[label] for label in labels] for labels in (true, given))
     counts_N3C[rows, 0, truth] = right_N
     counts_N3C[rows, 1, truth] = 1
     counts_N3C[rows, 2, answer] = 1
-    accuracy = np.stack([right_N, np.ones(len(right_N))], axis=1)
-    return (
-        LineStatistics("accuracy", "accuracy", accuracy, _percent(ratio), None, "share"),
-        LineStatistics("macro_f1", "macro-F1", counts_N3C.reshape(len(true), -1), _macro_f1, None),
-    )
+    return accuracy, LineStatistics("macro_f1", "macro-F1", counts_N3C.reshape(len(true), -1), _macro_f1, None)
+
+
+def label_accuracy(true: Sequence[str], given: Sequence[str]) -> LineStatistics:
+    right_N = np.array([one == other for one, other in zip(true, given, strict=True)], dtype=np.float64)
+    counts_N2 = np.stack([right_N, np.ones(len(right_N))], axis=1)
+    return LineStatistics("accuracy", "accuracy", counts_N2, _percent(ratio), None, "share")
 
 
 def _macro_f1(sums_SK: Counts) -> Counts:

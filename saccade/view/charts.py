@@ -81,7 +81,8 @@ class Scale:
             return _log_ticks(self.low, self.high, most)
         step = _round_step((self.high - self.low) / most)
         first = math.ceil(self.low / step - 1e-9)
-        return [round(step * n, 10) for n in range(first, math.floor(self.high / step + 1e-9) + 1)]
+        rounded = [round(step * n, 10) for n in range(first, math.floor(self.high / step + 1e-9) + 1)]
+        return [min(self.high, max(self.low, tick)) for tick in rounded]  # an end may be a tick but for rounding
 
 
 def _round_step(raw: float) -> float:

@@ -15,11 +15,12 @@ from saccade.view import charts
 from saccade.view.amounts import amount, duration
 from saccade.view.charts import Mark, Scale
 from saccade.view.files import write_atomically
+from saccade.view.numbers import lines_told, p_value, signed, span, speed
 from saccade.view.page import filled, hash_of, part
 
 Tree = Mapping[str, Any]
 LARGEST = 5_000_000
-"""Bytes of a page: where it would be more, fewer examples are shown."""
+"""Bytes of a page: where it would be more, fewer examples are shown, and then fewer n-grams."""
 SURE, ENDS = 0.05, "95 % interval"
 _TOKENS = re.compile(r"\w+|[^\w\s]|\s+")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
@@ -32,15 +33,18 @@ def save_html(found: Tree, path: Path | str) -> None:
 
 def render_html(found: Tree) -> str:
     """The text of the page, at most 5 MB of it."""
-    page = _rendered(found, None)
-    most = max((len(each[side]) for each in found["differences"] for side in ("better", "worse")), default=0)
-    while len(page.encode("utf-8", "replace")) > LARGEST and most > 0:
-        most //= 2
-        page = _rendered(found, most)
+    examples, ngrams = (
+        max((len(each[side]) for each in found["differences"] for side in sides), default=0)
+        for sides in (("better", "worse"), ("ngrams_better", "ngrams_worse"))
+    )
+    page = _rendered(found, examples, ngrams)
+    while len(page.encode("utf-8", "replace")) > LARGEST and (examples or ngrams):
+        examples, ngrams = (examples // 2, ngrams) if examples else (0, ngrams // 2)
+        page = _rendered(found, examples, ngrams)
     return page
 
 
-def _rendered(found: Tree, most: int | None) -> str:
+def _rendered(found: Tree, examples: int, ngrams: int) -> str:
     names = [system["name"] for system in found["systems"]]
     marks = _marks(found["systems"])
     style = part("compare.css")
@@ -49,7 +53,7 @@ def _rendered(found: Tree, most: int | None) -> str:
         _seeds(found, marks),
         _costs(found, marks),
         _buckets(found, marks),
-        _differences(found, most),
+        _differences(found, examples, ngrams),
         _settings(found),
         _about(found),
     ]
@@ -58,8 +62,8 @@ def _rendered(found: Tree, most: int | None) -> str:
         part("compare.html"),
         {
             "title": _text(" and ".join(names) if count < 3 else f"{count} systems compared"),
-            "about": _text(f"{found['lines']:,} lines of the {found['test_set']} data" if found["test_set"] in
-                           ("test", "valid") else f"{found['lines']:,} lines: {found['test_set']}"),
+            "about": _text(f"{lines_told(found['lines'])} of the {found['test_set']} data" if found["test_set"] in
+                           ("test", "valid") else f"{lines_told(found['lines'])}: {found['test_set']}"),
             "verdict": _text(re.sub(r"p ([<=]) ", "p\u00a0\\1\u00a0", found["verdict"])),
             "legend": "".join(f"<li>{mark.key()}{_text(name)}</li>" for name, mark in zip(names, marks, strict=True)),
             "sections": "\n".join(filter(None, sections)),
@@ -123,15 +127,15 @@ def _score_table(cells: Sequence[Tree], marks: Sequence[Mark], less: bool, kin: 
     for number, (cell, mark) in enumerate(zip(cells, marks, strict=True)):
         places, each = cell["places"], cell["paired"]
         row = [f'<th scope="row">{mark.key()}{_text(cell["system"])}</th>',
-               _cell(f"{cell['value']:.{places}f}", "value"), _cell(_range(cell["low"], cell["high"], places), "ends"),
+               _cell(f"{cell['value']:.{places}f}", "value"), _cell(span(cell["low"], cell["high"], places), "ends"),
                _cell(charts.interval(scale, cell["value"], cell["low"], cell["high"], mark), "chart")]  # fmt: skip
         if each:
             sure = each["p_holm"] is not None and each["p_holm"] < SURE and not kin[number]
             kind = ("good" if (each["difference"] < 0) == less else "bad") if sure else ""
             drawn = charts.interval(apart, each["difference"], each["low"], each["high"], mark, zero=True)
-            row += [_cell(_signed(each["difference"], places), f"{kind} {'sure' if sure else ''}".strip()),
-                    _cell(_range(each["low"], each["high"], places, _signed), "ends"),
-                    _cell(drawn, "chart"), _cell(_p(each["p"]))]  # fmt: skip
+            row += [_cell(signed(each["difference"], places), f"{kind} {'sure' if sure else ''}".strip()),
+                    _cell(span(each["low"], each["high"], places, sign=True), "ends"),
+                    _cell(drawn, "chart"), _cell(_text(p_value(each["p"])))]  # fmt: skip
         elif paired:
             row += [_cell("")] * 4
         classes = [*(["baseline"] if number == 0 and paired else []), *(["best"] if cell["value"] == best else [])]
@@ -159,7 +163,7 @@ def _seeds(found: Tree, marks: Sequence[Mark]) -> str:
             rows.append(_row(
                 f"{of[each['systems'][0]].key()}{_text(each['group'])}",
                 f"{len(points)}", f"{each['mean']:.{places}f} ± {each['deviation']:.{places}f}",
-                _range(min(each["values"]), max(each["values"]), places), charts.dots(scale, points, mean=each["mean"]),
+                span(min(each["values"]), max(each["values"]), places), charts.dots(scale, points, mean=each["mean"]),
             ))  # fmt: skip
         for cell in alone:
             mark = of[cell["system"]]
@@ -200,17 +204,13 @@ def _costs(found: Tree, marks: Sequence[Mark]) -> str:
             f"{mark.key()}{_text(system['name'])}", _text(system["model"] or "–"),
             _known(system["parameters"], lambda n: f"{n:,.0f}"), _known(system["trained_seconds"], duration),
             _known(system["updates"], lambda n: f"{n:,.0f}"), _known(system["trained_tokens"], amount),
-            _known(system["lines_per_second"], _speed), _known(system["tokens_per_second"], _speed),
+            _known(system["lines_per_second"], speed), _known(system["tokens_per_second"], speed),
         )
         for system, mark in zip(systems, marks, strict=True)
     ]  # fmt: skip
-    note = "Speed was measured while the outputs were made, once, behind a warm-up, all in one process."
+    note = "Speed was measured while the outputs were made, behind a warm-up, all in one process."
     title = _head("Quality and cost", note)
     return f'<section id="costs">{title}<div class="panels">{"".join(panels)}</div>{_table(heads, rows)}</section>'
-
-
-def _speed(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 # ---- groups of lines and words
@@ -236,7 +236,7 @@ def _buckets(found: Tree, marks: Sequence[Mark]) -> str:
 # ---- examples
 
 
-def _differences(found: Tree, most: int | None) -> str:
+def _differences(found: Tree, most: int, ngrams: int) -> str:
     if not found["differences"]:
         return ""
     first = found["systems"][0]["name"]
@@ -256,7 +256,7 @@ def _differences(found: Tree, most: int | None) -> str:
         is_open = " open" if number == shown else ""
         parts.append(
             f"<details{is_open}><summary>{_text(each['system'])}<small>{told}</small></summary>{lines}"
-            f'<div class="cases">{sides}</div>{_ngrams(each, first)}</details>'
+            f'<div class="cases">{sides}</div>{_ngrams(each, first, ngrams)}</details>'
         )
     return "".join([*parts, "</section>"])
 
@@ -286,13 +286,13 @@ def _marked(output: str, references: Sequence[str]) -> str:
     return f'<bdi dir="auto">{"".join(shown)}</bdi>' if output else "<mark>∅</mark>"
 
 
-def _ngrams(each: Tree, first: str) -> str:
+def _ngrams(each: Tree, first: str, most: int) -> str:
     tables = []
     for key, title in (
         ("ngrams_better", "n-grams got right more often"),
         ("ngrams_worse", "n-grams got right less often"),
     ):
-        rows = [_row(_bdi(gram), f"{ours:,}", f"{theirs:,}") for gram, ours, theirs in each[key]]
+        rows = [_row(_bdi(gram), f"{ours:,}", f"{theirs:,}") for gram, ours, theirs in each[key][:most]]
         if rows:
             tables.append(f"<div><h3>{title}</h3>{_table(['n-gram', _text(each['system']), _text(first)], rows)}</div>")
     return f'<div class="cases">{"".join(tables)}</div>' if tables else ""
@@ -356,25 +356,6 @@ def _cell(content: str, kind: str = "") -> str:
 
 def _known(value: float | None, told: Callable[[float], str]) -> str:
     return "–" if value is None else told(value)
-
-
-def _range(low: float | None, high: float | None, places: int, told: Callable[[float, int], str] | None = None) -> str:
-    if low is None or high is None:
-        return ""
-    one, other = ((f"{low:.{places}f}", f"{high:.{places}f}") if told is None
-                  else (told(low, places), told(high, places)))  # fmt: skip
-    return f"{one} {'–' if told is None else 'to'} {other}"
-
-
-def _signed(value: float, places: int) -> str:
-    shown = f"{value:.{places}f}"
-    if float(shown) == 0:
-        return shown.lstrip("-")
-    return f"+{shown}" if value > 0 else shown.replace("-", "−")
-
-
-def _p(p: float | None) -> str:
-    return "" if p is None else "&lt; 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _bdi(text: str) -> str:

@@ -31,17 +31,21 @@ def markdown(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> str:
     return "\n".join("| " + " | ".join(map(_padded, line, widths, right)) + " |" for line in [heads, rule, *cells])
 
 
-def latex(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> str:
-    """A tabular with the rules of the package booktabs; every character that LaTeX would act on is escaped."""
+def latex(rows: Sequence[Mapping[str, str]], columns: Sequence[str], *, caption: str = "") -> str:
+    """A tabular with the rules of the package booktabs, in a table where it has a caption.
+
+    Every character that LaTeX would act on is escaped.
+    """
     cells = _cells(rows, columns)
     right = _to_the_right(cells, len(columns))
     heads, *lines = ([_latex(cell) for cell in row] for row in (columns, *cells))
     widths = [max(map(cell_len, column)) for column in zip(heads, *lines, strict=True)]
     head, *body = (" & ".join(map(_padded, line, widths, right)).rstrip() + r" \\" for line in (heads, *lines))
     places = "".join("r" if to_right else "l" for to_right in right)
-    return "\n".join(
-        [rf"\begin{{tabular}}{{{places}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
-    )
+    made = [rf"\begin{{tabular}}{{{places}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+    if caption:
+        made = [r"\begin{table}", r"\centering", *made, rf"\caption{{{_latex(caption)}}}", r"\end{table}"]
+    return "\n".join(made)
 
 
 def _cells(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> list[list[str]]:
@@ -81,6 +85,12 @@ _LATEX = str.maketrans(
         ">": r"\textgreater{}",
         "–": "--",
         "—": "---",
+        "−": "$-$",
+        "±": r"$\pm$",
+        "≥": r"$\geq$",
+        "≤": r"$\leq$",
+        "→": r"$\rightarrow$",
+        "…": r"\ldots{}",
     }
 )
 

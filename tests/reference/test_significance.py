@@ -20,6 +20,7 @@ from saccade.errors import UsageError
 from saccade.metrics.measure import measure
 from saccade.metrics.names import TextMetric
 from saccade.metrics.significance import (
+    TESTS,
     against_first,
     bootstrapped,
     holm,
@@ -107,8 +108,13 @@ def test_bootstrap_prints_what_sacrebleu_prints(
             # Resamples are summed in single precision there.
             assert mean_and_half(values) == pytest.approx((row[name].mean, row[name].half), abs=2e-5)
             if table is not tables[0]:
-                p = paired_bootstrap(tables[0], table, resamples=resamples, seed=seed)
-                assert f"{p:.4f}" == f"{row[name].p:.4f}", name
+                both = [tables[0], table]
+                paired = against_first(both, test="bootstrap", resamples=resamples, seed=seed)[1][1]
+                assert paired is not None
+                assert paired.p == paired_bootstrap(tables[0], table, resamples=resamples, seed=seed)
+                assert f"{paired.p_sacrebleu:.4f}" == f"{row[name].p:.4f}", name
+                assert paired.p_sacrebleu is not None
+                assert paired.p >= paired.p_sacrebleu
 
 
 @pytest.mark.parametrize(("seed", "trials", "lines"), [(12345, 1000, 9), (99, 500, 50)])
@@ -122,7 +128,7 @@ def test_randomisation_prints_what_sacrebleu_prints(tmp_path: Path, seed: int, t
             assert table.value() == pytest.approx(row[name].score, abs=5.1e-7)
             if paired is not None:
                 assert paired.p == paired_randomisation(tables[0], table, resamples=trials, seed=seed)
-                assert f"{paired.p:.4f}" == f"{row[name].p:.4f}", name
+                assert f"{paired.p_sacrebleu:.4f}" == f"{row[name].p:.4f}", name
 
 
 # ---- what the counts say is what is measured
@@ -214,13 +220,30 @@ def every_p(one: LineStatistics, other: LineStatistics) -> float:
     return float(reached / 2**one.lines)
 
 
-@pytest.mark.parametrize("name", ["exact_match", "wer", "cer", "answer_f1"])
+@pytest.mark.parametrize("name", ["exact_match", "wer", "cer", "answer_f1", "bleu", "chrf", "ter"])
 @pytest.mark.parametrize("seed", range(3))
 def test_randomisation_comes_to_the_share_of_all_assignments(name: TextMetric, seed: int) -> None:
     references, [one, other] = corpus(9, seed, 0.05, 0.3)
     first, second = (text_statistics(name, each, references) for each in (one, other))
     p, exact = paired_randomisation(first, second, resamples=20000), every_p(first, second)
     assert p == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 20000) + 2e-4)
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf", "ter", "wer", "exact_match"])
+@pytest.mark.parametrize("differing", [1, 3])
+def test_few_lines_that_differ_cannot_have_a_small_p(name: TextMetric, differing: int) -> None:
+    """Of k lines that differ, all to one side, 2 of 2^k assignments make the difference."""
+    references, _ = corpus(100, 4)
+    other = [*["quite another sentence stands here"] * differing, *references[differing:]]
+    tables = [text_statistics(name, each, references) for each in (references, other)]
+    for test in TESTS:
+        found = against_first(tables, test=test)[1][1]
+        assert found is not None
+        assert found.p > 0.9 * (2 / 2**differing if test == "randomisation" else 0.05)
+        if name in NAMES and test == "randomisation":
+            assert found.p_sacrebleu == 1 / 10001  # what its command line prints
+        if name not in NAMES:
+            assert found.p_sacrebleu is None
 
 
 def test_six_wins_of_six_have_p_one_in_thirtytwo() -> None:
@@ -273,6 +296,8 @@ def test_labels_tags_and_spans_are_counted_as_elsewhere() -> None:
     assert right.value() == pytest.approx(measured.accuracy.value)
     assert macro.value() == pytest.approx(measured.macro_f1.value)
     assert right.score(bootstrapped([right])[0]).low == pytest.approx(measured.accuracy.low)
+    ours = macro.score(bootstrapped([macro])[0])
+    assert (ours.low, ours.high) == pytest.approx((measured.macro_f1.low, measured.macro_f1.high))
     gold, found = [["B-X", "O"], ["O"], ["B-X", "I-X"]], [["B-X", "O"], ["B-X"], ["B-X", "O"]]
     assert tag_statistics(gold, found).value() == pytest.approx(accuracy(gold, found).value)
     spans, others = [[("X", 0, 1)], [], [("X", 0, 2)]], [[("X", 0, 1)], [("X", 0, 1)], [("X", 0, 1)]]

@@ -2,7 +2,9 @@
 
 import csv
 import json
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 import saccade
 from saccade import config
+from saccade.compare import run as comparing
 from tests.support.cli import saccade_command, shake, write_corpus
 from tests.support.labels import recipe as label_recipe
 from tests.support.labels import write_labelled_corpus
@@ -213,7 +216,7 @@ def test_formats() -> None:
     assert rows[0]["p"] == ""
     assert 0 < float(rows[1]["p"]) <= 1
     assert "| system |" in saccade_command("compare", *systems, "-f", "markdown").stdout
-    tex = saccade_command("compare", *systems, "--names", "b_1,50 %", "-f", "latex").stdout
+    tex = re.sub(" +", " ", saccade_command("compare", *systems, "--names", "b_1,50 %", "-f", "latex").stdout)
     assert r"b\_1 & " in tex
     assert r"50 \% & 100.0 (" in tex
     assert tex.count(r"\begin{") == tex.count(r"\end{") == 2
@@ -271,6 +274,45 @@ def test_options_that_make_no_sense(options: tuple[str, ...], told: str) -> None
     assert told in refused("a.txt", "b.txt", *ON, *options)
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--group", "x=one,c"), "'c', which is no system"),
+        (("-o", "test.src/page.html"), "test.src is no folder"),
+        (("-o", "folder.html"), "is a folder"),
+        (("--split", "valid", *ON), "--split chooses among the recipe's own data"),
+        (("--split", "test", "--tsv", "test.src"), "--split chooses among the recipe's own data"),
+    ],
+)
+def test_what_can_be_refused_at_once_is_refused_before_a_model_is_asked(
+    options: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparing, "produce", lambda *_: pytest.fail("a model was asked"))
+    Path("folder.html").mkdir(exist_ok=True)
+    assert told in refused("one", "lstm-1", *options)
+
+
+def test_names_of_files_are_unlike_and_visible(tmp_path: Path) -> None:
+    right = Path("test.tgt").read_text()
+    for name in ("a", "a (2)", "red\x1b[31m\u202e"):
+        (tmp_path / name).write_text(right)
+    names = [each["name"] for each in compared(tmp_path / "a", tmp_path / "a", tmp_path / "a (2)", *ON)["systems"]]
+    assert len(set(names)) == 3
+    assert names[2] == "a (2)"
+    done = saccade_command("compare", tmp_path / "a", tmp_path / "red\x1b[31m\u202e", *ON, "--metrics", "chrf")
+    assert "red\\x1b[31m\\u202e" in done.stdout
+    assert "\x1b" not in done.output
+    assert "\u202e" not in done.output
+
+
+def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
+    raw = Path("test.tgt").read_bytes().split(b"\n")
+    (tmp_path / "bad").write_bytes(b"\n".join([b"\xff\xfe", *raw[1:]]))
+    remarks = compared("a.txt", tmp_path / "bad", *ON)["remarks"]
+    assert f"{tmp_path / 'bad'}: 1 line with bytes that are no UTF-8, which were read as U+FFFD." in remarks
+    assert not any("a.txt: " in remark for remark in remarks)
+
+
 def test_runs_with_other_test_data_are_refused_with_the_difference(home: Path, tmp_path: Path) -> None:
     write_corpus(tmp_path)
     lines = (tmp_path / "test.tgt").read_text().split("\n")
@@ -287,7 +329,7 @@ def test_runs_with_other_test_data_are_refused_with_the_difference(home: Path, t
 # ---- other tasks
 
 
-def test_taggers(tmp_path: Path) -> None:
+def test_taggers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tagged(tmp_path)
     for seed in (1, 2):
         chosen = tag_recipe(tmp_path, "lstm, cnn, crf", "train.updates=6", f"seed={seed}")
@@ -301,6 +343,11 @@ def test_taggers(tmp_path: Path) -> None:
             cell = found["scores"][metric][system]
             assert (cell["value"], cell["low"]) == pytest.approx((told[metric]["value"], told[metric]["low"]))
     assert found["systems"][0]["group"] == "tagger"
+    words = [line.split(" ")[0] for line in (tmp_path / "test.conll").read_text().splitlines() if line]
+    seen = Counter(line.split(" ")[0] for line in (tmp_path / "train.conll").read_text().splitlines() if line)
+    by_word = found["buckets"][-1]
+    unseen = sum(seen[word] == 0 for word in words)
+    assert dict(zip(by_word["labels"], by_word["counts"], strict=True)).get("0", 0) == unseen
     outputs = saccade.compare(runs).outputs[1]
     (tmp_path / "tags.txt").write_text("".join(f"{line}\n" for line in outputs))
     mixed = compared(runs[1], tmp_path / "tags.txt", "--metrics", "accuracy")
@@ -309,6 +356,7 @@ def test_taggers(tmp_path: Path) -> None:
     assert "does not search" in refused(*runs, "--beam", "2")
     assert "stands in the source file itself" in refused(*runs, "--reference", "test.tgt")
     assert "unlike tasks" in refused(runs[0], "one")
+    monkeypatch.setattr(comparing, "produce", lambda *_: pytest.fail("a model was asked"))
     assert "out of f1, accuracy" in refused(*runs, "--metrics", "bleu")
 
 
