@@ -13,9 +13,9 @@ from saccade.cli.streams import READ_AT_ONCE, Input
 from tests.support import language
 from tests.support.cli import saccade_command, saccade_process, write_corpus
 
-LINES, EVERY = 200_000, 1000
-MOST_GROWTH = 24 << 20
-"""Bytes; all the lines with their answers would take some 130 MB."""
+LINES, EVERY = 80_000, 1000
+MOST_GROWTH = 12 << 20
+"""Bytes; all the lines with their answers would take some 50 MB."""
 
 
 class Endless(io.RawIOBase):

@@ -106,8 +106,8 @@ def test_translate_numbers_the_lines_of_n_best_lists(folders: Callable[[str], Pa
 
 
 def test_tag_loses_no_character(folders: Callable[[str], Path]) -> None:
-    rows = objects(answers("tag", folders("tag"), "-f", "jsonl"))
-    assert [row["text"] for row in rows] == TEXTS
+    rows = objects(answers("tag", folders("tag"), "-f", "jsonl", lines=LINES[::3]))  # all of them: below
+    assert [row["text"] for row in rows] == TEXTS[::3]
     for row in rows:
         assert "".join(word["text"] for word in row["words"]) == "".join(row["text"].split())
 

@@ -185,7 +185,12 @@ def test_where_nothing_is_asked_it_is_the_plain_search(
     steered = beam_search(step, state, limits=[*limits, 9], rule=rule, wishes=Wishes(control=control(asked)))
     step, state = model_of(cubes)
     for one, other in zip(steered, beam_search(step, state, limits=[*limits, 0], rule=rule)[:-1], strict=False):
-        assert_alike(one, other)
+        assert len(one) == len(other)
+        for mine, theirs in zip(one, other, strict=True):
+            tied = mine.score == pytest.approx(theirs.score, abs=1e-6)  # either may come first, and be the last kept
+            assert tied or alike(mine, theirs)
+        if len({round(each.score, 5) for each in one}) == len(one) and beam > len(one):
+            assert_alike(one, other)
 
 
 # ---- what must not be
