@@ -37,7 +37,7 @@ def _gate(text: str, *, over: bool) -> Gate:
         bound = math.nan
     if not name or math.isnan(bound):
         raise UsageError(f"{option} {text}: write it as metric=value, for example {option} {example}.")
-    if not over and name in LESS_IS_BETTER:
+    if not over and name in {*LESS_IS_BETTER, "aer"}:
         raise UsageError(f"--fail-under {text}: of {name} less is better; say --fail-over {text}.")
     return name, bound, over
 

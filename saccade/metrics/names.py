@@ -36,5 +36,5 @@ WITHOUT_REFERENCE: frozenset[str] = frozenset({"distinct_1", "distinct_2"})
 """These tell nothing of right and wrong: no model is chosen by them."""
 LESS_IS_BETTER: frozenset[str] = frozenset({
     "ter", "ter:cased", "wer", "cer", "per", "g2p_wer",
-    "aer", "perplexity", "perplexity_per_word", "perplexity_per_byte", "bits_per_character", "nats_per_frame",
+    "perplexity", "perplexity_per_word", "perplexity_per_byte", "bits_per_character", "nats_per_frame",
 })  # fmt: skip
