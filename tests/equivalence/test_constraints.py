@@ -186,11 +186,11 @@ def test_where_nothing_is_asked_it_is_the_plain_search(
     step, state = model_of(cubes)
     for one, other in zip(steered, beam_search(step, state, limits=[*limits, 0], rule=rule)[:-1], strict=False):
         assert len(one) == len(other)
-        for mine, theirs in zip(one, other, strict=True):
-            tied = mine.score == pytest.approx(theirs.score, abs=1e-6)  # either may come first, and be the last kept
-            assert tied or alike(mine, theirs)
-        if len({round(each.score, 5) for each in one}) == len(one) and beam > len(one):
-            assert_alike(one, other)
+        for place, (mine, theirs) in enumerate(zip(one, other, strict=True)):
+            assert mine.score == pytest.approx(theirs.score, abs=1e-6)
+            near = sum(each.score == pytest.approx(mine.score, abs=1e-5) for each in one)
+            if near == 1 and place < len(one) - 1:  # of equals either may come first; the last may have one left out
+                assert alike(mine, theirs), f"{mine}\n{theirs}"
 
 
 # ---- what must not be
