@@ -139,8 +139,12 @@ class Tokenizer:
         begins, parts, size = [], [], 0
         for each in ids:
             part = self._bytes[each]
-            parts.append(reader.decode(b" " + part if part and size and self.is_set_off(each) else part))
-            begins.append(size)
+            if part and size and self.is_set_off(each):
+                part = b" " + part
+            # The first byte alone: bytes held back before it may become a character of their own only now.
+            seen = reader.decode(part[:1])
+            begins.append(size + max(0, len(seen) - (reader.getstate()[0] == b"")))
+            parts.append(seen + reader.decode(part[1:]))
             size += len(parts[-1])
         text = "".join((*parts, reader.decode(b"", final=True)))
         ends = [found.end() for found in _WORD_WITH_SPACE.finditer(text)] or [0]

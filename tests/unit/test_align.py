@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from saccade.align import AlignConfig, Aligner, Alignment
@@ -163,6 +163,7 @@ def test_every_hypothesis_of_a_beam_is_aligned_by_its_own_tokens(text: str, beam
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(list(TEXTS)), st.lists(st.integers(0, 10**6), max_size=12))
+@example("bpe", [198, 289])  # a lone lead byte, then a token that begins with a space
 def test_written_tokens_stand_in_the_words_of_their_text(text: str, drawn: list[int]) -> None:
     tokenizer = engine("transformer", text).text.target
     ids = [each % tokenizer.size for each in drawn]
