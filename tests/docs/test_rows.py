@@ -1,28 +1,29 @@
 """Every row of the results table can be trained as it is written."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
-import yaml
 
+from bench.row import Row, Setting, read_row, row_names
 from saccade.metrics.names import METRICS
 from saccade.recipe import load_recipe
 
-ROWS: dict[str, Any] = yaml.safe_load((Path(__file__).parents[2] / "bench" / "rows.yaml").read_text(encoding="utf-8"))
-SETTINGS = [(row, setting) for row, content in ROWS.items() for setting in content["settings"]]
+ROWS = [read_row(name) for name in row_names()]
+SETTINGS = [(row, setting) for row in ROWS for setting in row.settings]
 
 
-@pytest.mark.parametrize(("row", "setting"), SETTINGS, ids=[f"{row}: {each['name']}" for row, each in SETTINGS])
-def test_a_setting_is_a_recipe(row: str, setting: dict[str, Any]) -> None:
-    given = (*ROWS[row].get("set", ()), *setting.get("set", ()))
-    for seed in setting["seeds"]:
-        recipe, _ = load_recipe(setting["recipe"], (*given, f"seed={seed}"))
-        assert recipe.seed == seed
+@pytest.mark.parametrize(("row", "setting"), SETTINGS, ids=[f"{row.name}: {each.name}" for row, each in SETTINGS])
+def test_a_setting_is_a_recipe_at_every_point_of_the_grid(row: Row, setting: Setting) -> None:
+    assert setting.seeds
+    assert (setting.recipe is None) != (setting.program is None)
+    for point in setting.points:
+        if setting.recipe:
+            recipe, _ = load_recipe(setting.recipe, (*setting.changes, *point, f"seed={setting.seeds[0]}"))
+            assert recipe.seed == setting.seeds[0]
 
 
-def test_settings_have_names_of_their_own_and_metrics_are_known() -> None:
-    for row, content in ROWS.items():
-        names = [setting["name"] for setting in content["settings"]]
-        assert len(set(names)) == len(names), row
-        assert set(content.get("metrics", ())) <= set(METRICS)
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_names_are_known_and_their_own(row: Row) -> None:
+    names = [each.name for each in (*row.settings, *row.ensembles)]
+    assert len(set(names)) == len(names)
+    assert set(row.metrics or ()) <= set(METRICS)
+    for ensemble in row.ensembles:
+        assert all(set(ensemble.seeds) <= set(row.setting(member).seeds) for member in ensemble.members)
