@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from bench.ledger import Job, JointJob, Ledger
+from bench.lineage import draw, rungs
 from bench.results import Runner
 from bench.results_page import page
 from bench.row import Row, read_row
@@ -130,3 +131,27 @@ def test_a_row_refuses_what_it_does_not_know(tmp_path: Path) -> None:
         make_row(tmp_path, settings=[{"name": "A", "seed": 1}])
     with pytest.raises(SystemExit, match="ROW is 'unmade'; bench/rows has made"):
         read_row("unmade", tmp_path)
+
+
+def test_the_picture_has_a_line_for_each_setting_and_the_cost_of_an_ensemble_is_that_of_its_members(
+    tmp_path: Path,
+) -> None:
+    ensembles = [{"name": "both", "year": 2018, "seeds": [2], "members": ["A × 1", "B"]}]
+    run(make_row(tmp_path), tmp_path)
+    row = make_row(tmp_path, ensembles=ensembles)
+    ledger = Ledger(row, tmp_path / "out")
+    members = tuple(Job(setting, ("score=3",), 2) for setting in row.settings)
+    told = ledger.trial(members[0])
+    assert told is not None
+    ledger.record(JointJob(row.ensembles[0], 2, members), told)
+    for setting in row.settings:
+        ledger.record_alone(setting, told | {"target_tokens_per_second": 500.0})
+    metric, found = rungs(Ledger(row, tmp_path / "out"))
+    assert metric == "BLEU"
+    assert [(rung.name, rung.year, rung.minutes) for rung in found] == [
+        ("A × 1", 2014, 2.0), ("B", 2014, 2.0), ("both", 2018, 4.0),
+    ]  # fmt: skip
+    ladder, costs = draw(found, metric=metric, title=row.title).axes
+    assert [label.get_text().split("   ")[0] for label in ladder.get_yticklabels()] == ["A × 1", "B", "both"]
+    assert [text.get_text() for text in costs.texts] == ["1", "2", "3"]
+    assert "minutes alone" in page(ledger, "make it")
