@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bench import trial
 from bench.ledger import Job, JointJob, Ledger
 from bench.lineage import draw, rungs
 from bench.results import Runner
@@ -155,3 +156,66 @@ def test_the_picture_has_a_line_for_each_setting_and_the_cost_of_an_ensemble_is_
     assert [label.get_text().split("   ")[0] for label in ladder.get_yticklabels()] == ["A × 1", "B", "both"]
     assert [text.get_text() for text in costs.texts] == ["1", "2", "3"]
     assert "minutes alone" in page(ledger, "make it")
+
+
+# ---- one training
+
+
+TINY = [
+    "data={kind: dates, train: 60, valid: 4, test: 4}", "train.updates=2", "train.validate_every=1",
+    "decode.max_length=6",
+    "model.encoder={kind: gru, width: 8}", "model.decoder={kind: gru, width: 8, attention: {score: dot}}",
+]  # fmt: skip
+
+
+def told_by(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *given: str) -> dict[str, Any]:
+    monkeypatch.setattr("sys.argv", ["bench.trial", "--row", "quick", "--device", "cpu", *given])
+    trial.main()
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return told
+
+
+def changes(*given: str) -> list[str]:
+    return [word for change in given for word in ("--set", change)]
+
+
+def test_a_trial_tells_what_it_reached_and_what_it_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    first = told_by(monkeypatch, capsys, "--recipe", "dates", *changes(*TINY), "--folder", str(one), "--seed", "3")
+    assert first["seed"] == 3
+    assert first["settings"] == TINY
+    assert first["updates"] == 2
+    assert first["tokens"] > 0
+    assert first["metric"] == "exact_match"
+    assert set(first["valid"]) >= {"loss", "exact_match"}
+    assert [score["name"] for score in first["scores"]] == ["exact match", "chrF2"]
+    assert first["commit"]
+    more = changes(*TINY, "model.decoder.kind=lstm", "model.encoder.kind=lstm")
+    second = told_by(monkeypatch, capsys, "--recipe", "dates", *more, "--folder", str(other))
+    given = ["--recipe", "dates", *changes(*TINY), "--members", str(one), str(other)]
+    both = told_by(monkeypatch, capsys, *given)
+    assert both["parameters"] == first["parameters"] + second["parameters"]
+    assert both["scores"][0]["count"] == 4
+    speed = told_by(monkeypatch, capsys, "--recipe", "dates", *changes(*TINY), "--speed", "3")
+    assert speed["updates"] == 3
+    assert speed["target_tokens_per_second"] > 0
+    assert not speed["scores"]
+
+
+def test_a_trial_may_begin_with_a_run_of_another_recipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = "model.decoder={kind: gru, width: 8}"
+    data = "data={kind: grammar, train: 40, valid: 4, test: 4}"
+    begun = ["text={kind: run, run: {first}, side: target}", data, model, "train.updates=2", "train.validate_every=1"]
+    given = ["--recipe", "char-lm", *changes(*begun), "--first", "dates"]
+    for change in TINY:
+        given += ["--first-set", change]
+    told = told_by(monkeypatch, capsys, *given)
+    assert told["settings"] == begun
+    assert told["first"]["recipe"] == "dates"
+    assert told["first"]["settings"] == TINY
+    assert told["first"]["updates"] == 2
+    assert told["scores"][0]["name"] == "perplexity"
