@@ -166,7 +166,12 @@ def test_what_was_generated_is_kept_for_others(tmp_path: Path, monkeypatch: pyte
     fresh = {split: list(listops.examples(ListOpsData(**settings), split)) for split in ("train", "valid")}
     next(iter(listops.examples(data, "train", tmp_path)))  # one that looks at the beginning alone
     made: list[int] = []
-    monkeypatch.setattr(listops, "example", lambda data, split, index: made.append(index) or fresh[split][index])
+
+    def counted(data: ListOpsData, split: str, index: int) -> listops.ListOp:
+        made.append(index)
+        return fresh[split][index]
+
+    monkeypatch.setattr(listops, "example", counted)
     assert list(listops.examples(data, "train", tmp_path)) == fresh["train"]
     assert sorted(made) == list(range(8, 30))
     assert list(listops.examples(data, "train", tmp_path)) == fresh["train"]
@@ -174,7 +179,7 @@ def test_what_was_generated_is_kept_for_others(tmp_path: Path, monkeypatch: pyte
     assert len(made) == 22
     assert list(listops.examples(data, "valid", tmp_path)) == fresh["valid"]
     assert sorted(made[22:]) == list(range(5))
-    assert not [path for path in tmp_path.rglob(".*")]  # nothing is left half written
+    assert not list(tmp_path.rglob(".*"))  # nothing is left half written
     other = listops.examples(data.model_copy(update={"seed": 2}), "train", tmp_path)
     assert len(list(other)) == 30
     assert len(made) == 57
