@@ -117,7 +117,7 @@ def test_every_line_is_noted_and_the_numbers_stay_as_they_are(kind: str, text: s
         every = torch.cat(
             list(model.writer.reader.text(np.array([t for ids in rows for t in (*ids, END)]), **learning))
         )
-        costs = [-values for values in every.split([len(ids) + 1 for ids in rows])]
+        costs = torch.split(-every, [len(ids) + 1 for ids in rows])
         by_hand = [
             (nats.sum().item(), nats[-1].item(), len(nats), len(part.text.split()) + 1, len(part.text) + 1,
              len(part.text.encode()) + 1, 0)
