@@ -5,7 +5,7 @@ white space separates, on both sides.
 Shapes: B pairs, H heads, T target units, S source units (words, or tokens), t and s tokens.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict
 
@@ -17,7 +17,9 @@ from saccade.data.parses import on_tokens
 from saccade.errors import UsageError
 from saccade.inspect.attention import cross_attention
 from saccade.inspect.links import Links, Method, joined, links_of, merged
-from saccade.metrics.links import swapped, write_links
+from saccade.metrics.interval import Confidence
+from saccade.metrics.links import Gold, alignment_scores, check_range, swapped, write_links
+from saccade.metrics.score import Score
 from saccade.text import Tokenizer
 from saccade.translate import CHARACTERS_PER_TOKEN, Engine, Request, Source, Translation, as_tokens
 from saccade.types import END, UNKNOWN, Batch, Tokens
@@ -26,6 +28,8 @@ THRESHOLD = 0.2
 """Where none is given."""
 WEIGHTS_AT_ONCE = 1 << 26
 """Weights of all layers and heads that are held together: 256 MiB."""
+AT_ONCE = 1000
+"""Pairs that are read into tokens together."""
 JOINS = ("intersection", "union", "grow-diag")
 """Methods that put two alignments together."""
 
@@ -79,6 +83,37 @@ class Alignment:
     def __str__(self) -> str:
         """In Pharaoh's format."""
         return write_links(self.links)
+
+
+@dataclass(frozen=True)
+class Linked:
+    """What scores need of an alignment."""
+
+    links: Links
+    source: int
+    """How many words, or tokens, there are."""
+    target: int
+    cut: bool
+
+    @staticmethod
+    def of(each: Alignment) -> "Linked":
+        return Linked(each.links, len(each.source), len(each.target), each.cut)
+
+
+def link_scores(
+    found: Iterable[Alignment | Linked], gold: Sequence[Gold], *, place: str = "gold", confidence: Confidence = True
+) -> dict[str, Score]:
+    """`aer`, `precision` and `recall` of alignments; gold that links words a pair does not have is refused by line.
+
+    `place` is the name of the gold in errors.
+    """
+    links: list[Links] = []
+    for number, each in enumerate(found, start=1):
+        one = Linked.of(each) if isinstance(each, Alignment) else each
+        links.append(one.links)
+        if not one.cut and number <= len(gold):  # what was not read cannot be told from what is not there
+            check_range(gold[number - 1].possible, one.source, one.target, f"{place} line {number}")
+    return alignment_scores(links, gold, confidence=confidence)
 
 
 @dataclass(frozen=True)
@@ -137,6 +172,12 @@ class Aligner:
             raise UsageError(f"there are {len(sources)} sources and {len(targets)} targets; give as many of each.")
         read = self.engine.read(sources, first=first)
         return self._align(read, self._read(targets), targets, batch_tokens, weights=weights)
+
+    def each(self, sources: Sequence[str], targets: Sequence[str], batch_tokens: int = 4096) -> Iterator[Alignment]:
+        """The same one by one, of as many pairs as there may be."""
+        for begin in range(0, len(sources), AT_ONCE):
+            some = slice(begin, begin + AT_ONCE)
+            yield from self.align(sources[some], targets[some], batch_tokens, first=begin + 1)
 
     def attach(
         self,

@@ -4,7 +4,7 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 
@@ -20,6 +20,7 @@ from saccade.decode.settings import DecodeConfig, search
 from saccade.errors import UsageError
 from saccade.likelihood import CacheConfig, DynamicConfig, Reader
 from saccade.metrics.perplexity import Perplexity, TextCounts
+from saccade.metrics.stretches import Sizes, spread
 from saccade.models.language_model import LanguageModel
 from saccade.text import TextStream, Tokenizer
 from saccade.types import END, Hypothesis, State
@@ -319,19 +320,30 @@ class Engine:
         cache: CacheConfig | None = None,
         dynamic: DynamicConfig | None = None,
         frames: Callable[[str], int] | None = None,
+        each: bool = False,
     ) -> Perplexity:
-        """The same of a text that is cut already; `frames` counts those of music."""
-        ids, counts = array("I"), Counter[str]()
+        """The same of a text that is cut already; `frames` counts those of music.
+
+        With `each` it is noted, too, what every stretch costs that ends in END: what intervals are made of.
+        """
+        ids, counts, sizes = array("I"), Counter[str](), Sizes()
         every = iter(parts)
         while some := list(islice(every, LINES_AT_ONCE)):
             ids.extend(self._ids(some))
-            counts.update(measured(some))
-            if frames is not None:
-                counts["frames"] += sum(frames(part.text) for part in some)
+            for part in some:
+                size = measured([part])
+                if frames is not None:
+                    size["frames"] = frames(part.text)
+                counts.update(size)
+                if each:
+                    sizes.add(size, ended=part.ended)
         if not ids:
             raise UsageError("the text is empty: there is nothing to score.")
         text = np.frombuffer(ids, dtype=np.uint32)
-        return self.score_tokens(text, TextCounts(**counts), cache=cache, dynamic=dynamic)
+        found = self.score_tokens(text, TextCounts(**counts), cache=cache, dynamic=dynamic, each=each)
+        if found.stretches_NK is None:
+            return found
+        return replace(found, stretches_NK=np.concatenate([found.stretches_NK, sizes.table()], axis=1))
 
     def score_tokens(
         self,
@@ -340,16 +352,25 @@ class Engine:
         *,
         cache: CacheConfig | None = None,
         dynamic: DynamicConfig | None = None,
+        each: bool = False,
     ) -> Perplexity:
-        """One text that is tokens already; `counts` is what its characters and words were."""
+        """One text that is tokens already; `counts` is what its characters and words were.
+
+        With `each`, of every stretch: its nats, those of its end, and its tokens.
+        """
         nll = ends_nll = 0.0
         begin = 0
+        costs_NK = np.zeros((max(1, int((text == END).sum())), 3)) if each else None
+        ended = 0
         for values in self.reader.text(text, cache=cache, dynamic=dynamic):
             nll -= values.sum().item()
-            is_end = torch.from_numpy(np.asarray(text[begin : begin + len(values)]) == END)
-            ends_nll -= values[is_end].sum().item()
+            is_end = np.asarray(text[begin : begin + len(values)]) == END
+            ends_nll -= values[torch.from_numpy(is_end)].sum().item()
             begin += len(values)
-        return Perplexity(nll, counts.with_tokens(len(text)), ends_nll)
+            if costs_NK is not None:
+                spread(-values.numpy(), is_end, costs_NK, ended)
+                ended += int(is_end.sum())
+        return Perplexity(nll, counts.with_tokens(len(text)), ends_nll, costs_NK)
 
 
 def _closed(text: str, ends: Ends) -> list[Stretch]:

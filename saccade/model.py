@@ -110,13 +110,17 @@ class Model:
         return self.classifier.classify(lines, top=top)
 
     def evaluate_labels(
-        self, texts: Sequence[str] | Sequence[tuple[str, str]], labels: Sequence[str]
+        self,
+        texts: Sequence[str] | Sequence[tuple[str, str]],
+        labels: Sequence[str],
+        *,
+        confidence: Confidence = True,
     ) -> Classification:
         """Classify the texts and score the answers against the labels; one that training has not seen is wrong."""
         if len(texts) != len(labels):
             raise UsageError(f"there are {len(texts)} texts and {len(labels)} labels; give as many of each.")
         given = [each.label for each in self.classifier.classify(texts)]
-        return classification(labels, given, order=self.classifier.labels.names)
+        return classification(labels, given, order=self.classifier.labels.names, confidence=confidence)
 
     # ---- translate
 
@@ -293,7 +297,9 @@ class Model:
     ) -> Evaluation: ...
 
     @overload
-    def evaluate(self, sources: list[list[str]], references: list[list[str]]) -> TagEvaluation: ...
+    def evaluate(
+        self, sources: list[list[str]], references: list[list[str]], *, confidence: Confidence = ...
+    ) -> TagEvaluation: ...
 
     def evaluate(
         self,
@@ -312,9 +318,10 @@ class Model:
         for a type. Of a tagger: sentences and tags, lists of words and of their tags, for a `TagEvaluation`.
         """
         if self.task == "classify":
-            return self.evaluate_labels(cast("Sequence[str]", sources), [str(label) for label in references])
+            labels = [str(label) for label in references]
+            return self.evaluate_labels(cast("Sequence[str]", sources), labels, confidence=confidence)
         if isinstance(self.loaded.model, Tagger):
-            return evaluate_tags(self.tagger, sources, references, batch_words=batch_tokens)
+            return evaluate_tags(self.tagger, sources, references, batch_words=batch_tokens, confidence=confidence)
         return evaluate(
             self.engine,
             [str(line) for line in sources],

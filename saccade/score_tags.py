@@ -1,11 +1,11 @@
 """Tags that are right against tags that are found: accuracy, that of words never seen, and F1 of spans."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from saccade.errors import UsageError
+from saccade.metrics.interval import Confidence
 from saccade.metrics.score import Score
 from saccade.metrics.spans import SpanReport, accuracy, share, span_report
 from saccade.tag import Engine
@@ -31,7 +31,9 @@ class TagEvaluation:
         return self.scores[name]
 
 
-def evaluate_tags(engine: Engine, sentences: Rows, gold: Rows, *, batch_words: int = 4096) -> TagEvaluation:
+def evaluate_tags(
+    engine: Engine, sentences: Rows, gold: Rows, *, batch_words: int = 4096, confidence: Confidence = True
+) -> TagEvaluation:
     """Tag sentences whose words are given, and score the tags; spans may be written in any scheme."""
     if len(sentences) != len(gold):
         raise UsageError(f"there are {len(sentences)} sentences and {len(gold)} rows of tags; give as many of each.")
@@ -40,11 +42,12 @@ def evaluate_tags(engine: Engine, sentences: Rows, gold: Rows, *, batch_words: i
             raise UsageError(f"sentence {number} has {len(words)} words and {len(tags)} tags; each word has one.")
     if not any(map(len, sentences)):
         raise UsageError("there is nothing to score: no sentence has a word.")
-    return score_tags(engine.tags, engine.text, sentences, gold, engine.best_tags(sentences, batch_words=batch_words))
+    found = engine.best_tags(sentences, batch_words=batch_words)
+    return score_tags(engine.tags, engine.text, sentences, gold, found, confidence=confidence)
 
 
 def score_tags(
-    known: TagSet, text: object, sentences: Rows, gold: Rows, found: list[list[str]], *, confidence: bool = True
+    known: TagSet, text: object, sentences: Rows, gold: Rows, found: list[list[str]], *, confidence: Confidence = True
 ) -> TagEvaluation:
     """`text`: where it is a list of words, words that no training text had are scored by themselves, too."""
     right = _as_learnt(known, gold)
@@ -88,17 +91,11 @@ def _unseen(text: WordList, sentences: Rows, right: Rows, found: Rows) -> Score:
     return share(f"accuracy, {total:,} unseen words", hits, total)
 
 
-def _span_scores(known: TagSet, right: Rows, found: Rows, report: SpanReport, *, confidence: bool) -> dict[str, Score]:
+def _span_scores(
+    known: TagSet, right: Rows, found: Rows, report: SpanReport, *, confidence: Confidence
+) -> dict[str, Score]:
     scheme: Literal["iob2", "bioes"] = "bioes" if known.scheme == "bioes" else "iob2"
     strictly = [[read_strictly(tags, scheme) for tags in side] for side in (right, found)]
-    scores = {"f1": report.score(confidence=confidence)}
-    scores["f1_strict"] = _plain("span F1, strict", span_report(*strictly).micro.f1)
-    scores["precision"] = _plain("span precision", report.micro.precision)
-    scores["recall"] = _plain("span recall", report.micro.recall)
-    for name, quality in report.types.items():
-        scores[f"f1_{name}"] = _plain(f"span F1, {quality.gold:,} {name}", quality.f1)
-    return scores
-
-
-def _plain(name: str, value: float) -> Score:
-    return Score(name, 100 * value, math.nan, math.nan, None, 0)
+    strict = span_report(*strictly).score(name="span F1, strict", confidence=confidence)
+    scores = report.scores(confidence=confidence)
+    return {"f1": scores["f1"], "f1_strict": strict} | scores

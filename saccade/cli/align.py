@@ -2,26 +2,24 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from saccade.cli.gates import FailOver, FailUnder, Gate, asked_gates, check_gates, check_names
+from saccade.cli.gold import LINK_SCORES, GoldFile, OneBased, check_stdin, read_gold_lines, tell_cut
 from saccade.cli.options import BatchTokens, Device
 from saccade.cli.score_formats import shown
-from saccade.cli.streams import count, output, read_lines, say, tell, to_json
+from saccade.cli.streams import count, output, read_lines, say, to_json
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
-    from saccade.align import Aligner, Alignment
-    from saccade.metrics.links import Gold, Links
+    from saccade.align import Aligner, Alignment, Linked
+    from saccade.metrics.score import Score
 
 Format = Literal["text", "jsonl", "json", "tsv", "markdown", "latex"]
 Lines = list[str]
-AT_ONCE = 1000
-"""Pairs that are read into tokens together."""
 
 
 def align(
@@ -70,17 +68,8 @@ def align(
         Path | None,
         typer.Option(metavar="RUN", help="A run from target to source, whose alignment is the other one to join."),
     ] = None,
-    gold: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Score against these links, a line each: i-j sure, i?j or ipj possible. Of lines with tabs, what "
-            "stands behind the last.",
-        ),
-    ] = None,
-    one_based: Annotated[
-        bool, typer.Option("--one-based", help="--gold counts words from 1; links to 0, no word, are left out.")
-    ] = False,
+    gold: GoldFile = None,
+    one_based: OneBased = False,
     swap: Annotated[bool, typer.Option("--swap", help="--gold has the target first; a file of pairs, too.")] = False,
     format_: Annotated[
         Format | None,
@@ -105,7 +94,7 @@ def align(
     if gold is None and (one_based or swap):
         raise UsageError("--one-based and --swap say how --gold is written; give it, too, or leave them out.")
     gates = asked_gates(fail_under, fail_over)
-    check_names(gates, ["aer", "precision", "recall"] if gold is not None else [])
+    check_names(gates, LINK_SCORES if gold is not None else [])
     settings = {"method": method, "threshold": threshold, "layer": layer, "head": head, "step": step, "unit": unit}
     if run.is_file():
         if source is not None or gold is None:
@@ -120,10 +109,9 @@ def align(
         return
     if source is None:
         raise UsageError("SOURCE: there is nothing to align. Give a file of sources and one of targets, or of pairs.")
-    if [str(file) for file in (source, target, gold)].count("-") > 1:
-        raise UsageError("-: stdin can be read once; give files for the others.")
+    check_stdin((source, target, gold))
     sources, targets = _pairs(source, target, swap)
-    right = None if gold is None else _gold(gold, len(sources), source, one_based, swap)
+    right = None if gold is None else read_gold_lines(gold, len(sources), source, one_based, swap)
     aligner = _aligner(run, reverse, device, settings)
     if target is None and aligner.engine.model.reads_parse:
         raise UsageError(
@@ -132,41 +120,25 @@ def align(
     found = _written(aligner, sources, targets, batch_tokens, out if out or right is None else Path(os.devnull), shape)
     if right is None:
         return
-    for number, (each, links) in enumerate(zip(found, right, strict=True), start=1):
-        each.check(links, f"{gold} line {number}")
+    from saccade.align import link_scores
+
     about = {"run": str(run), "reverse": None if reverse is None else str(reverse), "gold": str(gold)}
-    _tell([each.links for each in found], right, shape, about | {"align": aligner.config.model_dump()}, gates)
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What scores need of an alignment."""
-
-    links: "Links"
-    source: int
-    target: int
-    cut: bool
-
-    def check(self, right: "Gold", place: str) -> None:
-        if not self.cut:  # what was not read cannot be told from what is not there
-            from saccade.metrics.links import check_range
-
-            check_range(right.possible, self.source, self.target, place)
+    scores = link_scores(found, right, place=str(gold))
+    _tell(scores, shape, about | {"align": aligner.config.model_dump()}, gates)
 
 
 def _written(
     aligner: "Aligner", sources: Lines, targets: Lines, batch_tokens: int, out: Path | None, shape: Format
-) -> list[_Found]:
+) -> "list[Linked]":
     """Align, write every line as soon as it is found, and keep what is scored."""
-    found: list[_Found] = []
+    from saccade.align import Linked
+
+    found: list[Linked] = []
     with output(out) as file:
-        for begin in range(0, len(sources), AT_ONCE):
-            some = slice(begin, begin + AT_ONCE)
-            for each in aligner.align(sources[some], targets[some], batch_tokens, first=begin + 1):
-                file.write((to_json(_as_dict(each)) if shape == "jsonl" else str(each)) + "\n")
-                found.append(_Found(each.links, len(each.source), len(each.target), each.cut))
-    if cut := sum(each.cut for each in found):
-        tell(f"{count(cut, 'pair')} longer than {aligner.engine.max_source:,} tokens: the rest of each was not read.")
+        for each in aligner.each(sources, targets, batch_tokens):
+            file.write((to_json(_as_dict(each)) if shape == "jsonl" else str(each)) + "\n")
+            found.append(Linked.of(each))
+    tell_cut(aligner, found)
     return found
 
 
@@ -212,41 +184,20 @@ def _pairs(source: Path, target: Path | None, swap: bool) -> tuple[Lines, Lines]
     return (sides[1], sides[0]) if swap else sides
 
 
-def _gold(path: Path, pairs: int, source: Path, one_based: bool, swap: bool) -> "list[Gold]":
-    from saccade.metrics.links import read_gold
-
-    lines = read_lines(path)
-    if len(lines) != pairs:
-        raise UsageError(f"{source} has {count(pairs, 'line')} and {path} {len(lines):,}; they must pair up.")
-    first = 1 if one_based else 0
-    found = [
-        read_gold(line.rpartition("\t")[2], f"{path} line {number}", first=first)
-        for number, line in enumerate(lines, start=1)
-    ]
-    if null := sum(each.null for each in found):
-        tell(f"{path}: {count(null, 'link')} to no word (0, counting from 1), left out.")
-    return [each.swapped() for each in found] if swap else found
-
-
 # ---- scores
 
 
 def _score_file(path: Path, gold: Path, one_based: bool, swap: bool, shape: Format, gates: Sequence[Gate]) -> None:
-    from saccade.metrics.links import read_links
+    from saccade.metrics.links import alignment_scores, read_links
 
     if str(path) == str(gold):
         raise UsageError(f"--gold {gold}: is the file that is to be scored against it.")
     found = [read_links(line, f"{path} line {number}") for number, line in enumerate(read_lines(path), start=1)]
-    right = _gold(gold, len(found), path, one_based, swap)
-    _tell(found, right, shape, {"links": str(path), "gold": str(gold)}, gates)
+    right = read_gold_lines(gold, len(found), path, one_based, swap)
+    _tell(alignment_scores(found, right), shape, {"links": str(path), "gold": str(gold)}, gates)
 
 
-def _tell(
-    found: "Sequence[Links]", right: "Sequence[Gold]", shape: Format, about: dict[str, Any], gates: Sequence[Gate]
-) -> None:
-    from saccade.metrics.links import alignment_scores
-
+def _tell(scores: "dict[str, Score]", shape: Format, about: dict[str, Any], gates: Sequence[Gate]) -> None:
     assert shape != "jsonl"  # which is for links
-    scores = alignment_scores(found, right)
     say(shown(scores, shape, about))
     check_gates(scores, gates)

@@ -28,7 +28,7 @@ def shown(scores: "Mapping[Any, Score]", format_: ScoreFormat, about: dict[str, 
         {
             "metric": score.name,
             "value": digits(score),
-            "95 % interval": "" if math.isnan(score.low) else f"{score.low:.1f} – {score.high:.1f}",
+            "95 % interval": " – ".join(_ends(score)),
             "lines" if lines else "over": f"{score.count:,}{'' if lines else f' {score.unit}'}",
             "signature": score.signature or "",
         }
@@ -38,13 +38,18 @@ def shown(scores: "Mapping[Any, Score]", format_: ScoreFormat, about: dict[str, 
         case "tsv":
             heads = ("metric", "value", "low", "high", *(("lines",) if lines else ("count", "unit")), "signature")
             cells = [
-                (name, digits(s), *(("", "") if math.isnan(s.low) else (f"{s.low:.1f}", f"{s.high:.1f}")), str(s.count),
-                 *(() if lines else (s.unit,)), s.signature or "")
+                (name, digits(s), *(_ends(s) or ("", "")), str(s.count), *(() if lines else (s.unit,)),
+                 s.signature or "")
                 for name, s in scores.items()
             ]  # fmt: skip
             return "\n".join("\t".join(row) for row in (heads, *cells))
         case _:
             return table_of(rows, format_)
+
+
+def _ends(score: "Score") -> tuple[str, ...]:
+    """Of the interval, with as many digits as the value; none where there is none."""
+    return () if math.isnan(score.low) else tuple(f"{end:.{score.places}f}" for end in (score.low, score.high))
 
 
 def table_of(rows: Sequence[Mapping[str, str]], format_: ScoreFormat) -> str:

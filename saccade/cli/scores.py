@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from saccade.cli.gates import FailOver, FailUnder, Gate, asked_gates, check_gates, check_names
+from saccade.cli.gold import LINK_SCORES, GoldBeside, OneBased, check_stdin, read_gold_lines, tell_cut
 from saccade.cli.joint import Channel, ChannelWeight, LanguageModel, LmMode, LmWeight, MixName, Others, Weights, With
 from saccade.cli.measure import NAMES_TOLD, Resamples, ResampleSeed, confidence_of, metric_names, references_of
 from saccade.cli.options import (
@@ -29,14 +30,20 @@ from saccade.cli.streams import count, read_lines, say, tell, write_lines
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
+    from saccade.align import Aligner
+    from saccade.api import Model
     from saccade.checkpoint import Loaded
     from saccade.config import SectionT
+    from saccade.metrics.interval import Confidence
+    from saccade.metrics.links import Gold
     from saccade.metrics.score import Score
     from saccade.recipe import Recipe
 
 Lines = list[str]
 References = list[tuple[str, ...]]
 SplitName = Literal["test", "valid"]
+WITHOUT_RESAMPLES = ("masked-language-model",)
+"""Tasks none of whose intervals is drawn."""
 
 
 def evaluate(
@@ -83,6 +90,8 @@ def evaluate(
     fail_over: FailOver = None,
     resamples: Resamples = None,
     resample_seed: ResampleSeed = None,
+    gold: GoldBeside = None,
+    one_based: OneBased = False,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs to this file, too.")] = None,
     with_: With = None,
     weights: Weights = None,
@@ -108,6 +117,7 @@ def evaluate(
     learning = {name: value for name, value in (("--cache", cache), ("--dynamic", dynamic)) if value is not None}
     if task_of(run) != "language-model":
         refuse(run, learning)
+    confidence = confidence_of(resamples, resample_seed)
     if task_of(run) != "translate":
         given = [file for file in (source, reference) if file is not None]
         asked = {
@@ -119,55 +129,129 @@ def evaluate(
             "--samples": samples,
             "--seed": seed,
             "--output": out,
-            "--resamples": resamples,
-            "--resample-seed": resample_seed,
+            "--gold": gold,
+            "--one-based": one_based or None,
             **others.asked,
         }
+        if task_of(run) in WITHOUT_RESAMPLES:
+            asked |= {"--resamples": resamples, "--resample-seed": resample_seed}
         refuse(run, {name: value for name, value in {**asked, "--refs": more}.items() if value is not None})
-        told, about = _scores_of_files(run, given, split or "test", base, device, learning)
+        told, about = _scores_of_files(run, given, split or "test", base, device, learning, confidence)
         _tell_scores(told, format_, about, metrics, asked_gates(fail_under, fail_over))
         return
     asked_names = None if metrics is None else metric_names(metrics)
     gates = asked_gates(fail_under, fail_over)
-    confidence = confidence_of(resamples, resample_seed)
+    beside = () if gold is None else LINK_SCORES
     if asked_names is not None:
-        check_names(gates, asked_names)
-    if (source is None) != (reference is None):
-        raise UsageError("SOURCE and REFERENCE belong together: give both files, or none to score the recipe's data.")
-    if more and source is None:
-        raise UsageError("--refs adds to REFERENCE; give SOURCE and REFERENCE, too.")
+        check_names(gates, [*asked_names, *beside])
+    _check_files(source, reference, more)
+    _check_gold(gold, one_based, source, reference, more, others)
     from saccade.api import load
-    from saccade.checkpoint import recorded_base
-    from saccade.compare.testset import own_lines
 
-    if source is not None and reference is not None:
-        files = [reference, *(more or ())]
-        sources = read_lines(source)
-        references = references_of(source, sources, files)
-        scored = " ".join(map(str, [source, *files]))
-    else:
-        scored = split or "test"
-        own = own_lines(run, scored, base or recorded_base(run))
-        sources, references = own.inputs, own.references
+    scored, sources, references = _lines(run, source, reference, more, split or "test", base)
+    right = None if gold is None or source is None else read_gold_lines(gold, len(sources), source, one_based)
     model = others.joined(load(run, device), device)
     names = list(model.metrics) if asked_names is None else asked_names
-    check_names(gates, names)
+    check_names(gates, [*names, *beside])
     decode = model.decoding(
         beam=beam, n_best=1, length_penalty=length_penalty, max_length=max_length, settings=settings or (),
         mbr=mbr, samples=samples, seed=seed,
     )  # fmt: skip
     check_one_output(samples, decode, "one output of each line is scored. Draw one")
+    about = {"run": str(run), **others.to_dict(), "data": scored, "decode": decode.model_dump()}
+    links: dict[str, Score] = {}
+    if right is not None:  # before outputs are made, which takes longer: what is wrong with the gold is told at once
+        aligner = _aligner(model)
+        links = _link_scores(aligner, sources, references, right, gold, batch_tokens, confidence)
+        about |= {"gold": str(gold), "align": aligner.config.model_dump()}
     found = model.evaluate(
         sources, references, metrics=names, decode=decode, batch_tokens=batch_tokens, confidence=confidence
     )
-    scores: dict[str, Score] = dict(zip(names, found.scores, strict=True))
-    say(shown(scores, format_, {"run": str(run), **others.to_dict(), "data": scored, "decode": decode.model_dump()}))
+    scores: dict[str, Score] = dict(zip(names, found.scores, strict=True)) | links
+    say(shown(scores, format_, about))
     if out is not None:
         write_lines(out, (each.text for each in found.translations))
     cut = sum(each.cut for each in found.translations)
     if cut:
         tell(f"{count(cut, 'line')} longer than {model.engine.max_source:,} tokens: the rest of each was not read.")
     check_gates(scores, gates)
+
+
+def _check_files(source: Path | None, reference: Path | None, more: list[Path] | None) -> None:
+    if (source is None) != (reference is None):
+        raise UsageError("SOURCE and REFERENCE belong together: give both files, or none to score the recipe's data.")
+    if more and source is None:
+        raise UsageError("--refs adds to REFERENCE; give SOURCE and REFERENCE, too.")
+
+
+def _lines(
+    run: Path, source: Path | None, reference: Path | None, more: list[Path] | None, split: SplitName, base: Path | None
+) -> tuple[str, Lines, References]:
+    """What is scored, in words; and its lines with what is right for them."""
+    from saccade.checkpoint import recorded_base
+    from saccade.compare.testset import own_lines
+
+    if source is None or reference is None:
+        own = own_lines(run, split, base or recorded_base(run))
+        return split, own.inputs, own.references
+    files = [reference, *(more or ())]
+    sources = read_lines(source)
+    return " ".join(map(str, [source, *files])), sources, references_of(source, sources, files)
+
+
+# ---- gold alignments
+
+
+def _check_gold(
+    gold: Path | None,
+    one_based: bool,
+    source: Path | None,
+    reference: Path | None,
+    more: list[Path] | None,
+    others: Others,
+) -> None:
+    """Told before anything is read."""
+    if gold is None:
+        if one_based:
+            raise UsageError("--one-based says how --gold is written; give it, too, or leave it out.")
+        return
+    if source is None:
+        raise UsageError(f"--gold {gold}: links words of SOURCE and REFERENCE; give both files, too.")
+    if others.asked:
+        raise UsageError(
+            f"--gold {gold}: alignments are read from one model's attention, but several decide here. Leave out "
+            f"{', '.join(others.asked)}, or --gold."
+        )
+    check_stdin((source, reference, gold, *(more or ())))
+
+
+def _aligner(model: "Model") -> "Aligner":
+    from saccade.align import AlignConfig
+
+    try:
+        return model.aligner(AlignConfig())
+    except UsageError as error:
+        raise UsageError(f"--gold: {error}") from None
+
+
+def _link_scores(
+    aligner: "Aligner",
+    sources: Lines,
+    references: References,
+    right: "list[Gold]",
+    gold: Path | None,
+    batch_tokens: int,
+    confidence: "Confidence",
+) -> "dict[str, Score]":
+    """Of REFERENCE, decoded again by force; other right outputs have no gold."""
+    from saccade.align import Linked, link_scores
+
+    found = [Linked.of(each) for each in aligner.each(sources, [first for first, *_ in references], batch_tokens)]
+    tell_cut(aligner, found)
+    return link_scores(found, right, place=str(gold), confidence=confidence)
+
+
+# ---- other tasks
 
 
 def task_of(run: Path) -> str:
@@ -188,7 +272,13 @@ def refuse(run: Path, asked: dict[str, Any]) -> None:
 
 
 def _scores_of_files(
-    run: Path, files: list[Path], split: SplitName, base: Path | None, device: str, learning: dict[str, str]
+    run: Path,
+    files: list[Path],
+    split: SplitName,
+    base: Path | None,
+    device: str,
+    learning: dict[str, str],
+    confidence: "Confidence",
 ) -> "tuple[dict[str, Score], dict[str, Any]]":
     """Of any task but translation: by its own recipe."""
     from saccade import checkpoint
@@ -198,14 +288,21 @@ def _scores_of_files(
     loaded = checkpoint.load(run, pick_device(device))
     recipe = load_recipe(str(run / checkpoint.RECIPE))[0]
     at = base or checkpoint.recorded_base(run)
-    scores = (
-        _learning(recipe, loaded, files, split, at, learning) if learning else recipe.scores(loaded, files, split, at)
-    )
+    if learning:
+        scores = _learning(recipe, loaded, files, split, at, learning, confidence)
+    else:
+        scores = recipe.scores(loaded, files, split, at, confidence=confidence)
     return scores, {"run": str(run), "data": " ".join(map(str, files)) or split}
 
 
 def _learning(
-    recipe: "Recipe", loaded: "Loaded", files: list[Path], split: SplitName, base: Path, learning: dict[str, str]
+    recipe: "Recipe",
+    loaded: "Loaded",
+    files: list[Path],
+    split: SplitName,
+    base: Path,
+    learning: dict[str, str],
+    confidence: "Confidence",
 ) -> "dict[str, Score]":
     """Of a language model that goes on learning from the text as it reads it."""
     from saccade.likelihood import CacheConfig, DynamicConfig
@@ -214,7 +311,7 @@ def _learning(
     assert isinstance(recipe, LanguageModelRecipe)
     cache = section(CacheConfig, learning.get("--cache"), "--cache")
     dynamic = section(DynamicConfig, learning.get("--dynamic"), "--dynamic")
-    return recipe.scores_with(loaded, files, split, base, cache=cache, dynamic=dynamic)
+    return recipe.scores_with(loaded, files, split, base, cache=cache, dynamic=dynamic, confidence=confidence)
 
 
 def section(kind: "type[SectionT]", text: str | None, option: str) -> "SectionT | None":

@@ -1,7 +1,7 @@
 """How far a measured number may be from the true one: confidence intervals."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -106,12 +106,21 @@ def bootstrap_sums(
         )
     if samples < 100:
         raise UsageError(f"bootstrap_sums: samples must be at least 100 to have tails; got {samples}.")
+    return percentiles(value_of(resampled_sums(counts_NK, samples=samples, seed=seed)), confidence=confidence)
+
+
+def resampled_sums(
+    counts_NK: np.ndarray[Any, Any], *, samples: int = RESAMPLES, seed: int = SEED
+) -> np.ndarray[Any, Any]:
+    """(samples, K): what the counts of the lines come to in each resample."""
+    return np.stack([drawn_N @ counts_NK for drawn_N in resamples(len(counts_NK), samples=samples, seed=seed)])
+
+
+def resamples(lines: int, *, samples: int = RESAMPLES, seed: int = SEED) -> Iterator[np.ndarray[Any, Any]]:
+    """How often each line stands in each resample: of one seed and one number of lines always the same."""
     generator = np.random.default_rng(seed)
-    lines = len(counts_NK)
-    sums_SK = np.stack(
-        [np.bincount(generator.integers(lines, size=lines), minlength=lines) @ counts_NK for _ in range(samples)]
-    )
-    return percentiles(value_of(sums_SK), confidence=confidence)
+    for _ in range(samples):
+        yield np.bincount(generator.integers(lines, size=lines), minlength=lines)
 
 
 def percentiles(resampled: np.ndarray[Any, Any], *, confidence: float = 0.95) -> Interval:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from saccade.errors import UsageError
-from saccade.metrics.interval import bootstrap_sums
+from saccade.metrics.interval import Confidence, bootstrap_sums, resampling
 from saccade.metrics.lines import ratio
 from saccade.metrics.score import Score
 
@@ -95,7 +95,9 @@ def check_range(links: Iterable[Link], source: int, target: int, place: str) -> 
             )
 
 
-def alignment_scores(found: Sequence[Links], gold: Sequence[Gold], *, confidence: bool = True) -> dict[str, Score]:
+def alignment_scores(
+    found: Sequence[Links], gold: Sequence[Gold], *, confidence: Confidence = True
+) -> dict[str, Score]:
     """Alignment error rate, precision and recall (Och and Ney 2003) over all pairs together, in percent.
 
     With A the links found, S the sure and P ⊇ S the possible ones, each summed over the pairs:
@@ -115,7 +117,9 @@ def alignment_scores(found: Sequence[Links], gold: Sequence[Gold], *, confidence
 
     def score(name: str, value_of: Callable[[Any], Any]) -> Score:
         value = float(value_of(counts_NK.sum(0, keepdims=True))[0])
-        low, high = bootstrap_sums(counts_NK, value_of) if confidence and len(found) > 1 else (math.nan, math.nan)
+        low = high = math.nan
+        if how := resampling(confidence, len(found)):
+            low, high = bootstrap_sums(counts_NK, value_of, samples=how.samples, seed=how.seed)
         return Score(name, 100 * value, 100 * low, 100 * high, signature, len(found))
 
     return {

@@ -5,13 +5,15 @@ words is seven to be predicted. So the numbers per word and per byte do not depe
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from saccade.errors import UsageError
+import numpy as np
 
-HIGHEST = 700.0
-"""Nats from which on a perplexity is no number of a computer's any more."""
+from saccade.errors import UsageError
+from saccade.metrics.interval import Confidence, Interval
+from saccade.metrics.score import Score
+from saccade.metrics.stretches import HIGHEST, intervals
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,9 @@ class Perplexity:
     counts: TextCounts
     ends_nll: float = 0.0
     """What of it fell on ends."""
+    stretches_NK: np.ndarray[Any, Any] | None = field(default=None, compare=False, repr=False)
+    """Of each stretch that ends in END its nats, those of its end, its tokens, words, characters, bytes and frames;
+    None where these were not asked for."""
 
     def __post_init__(self) -> None:
         if self.counts.tokens < 1:
@@ -98,6 +103,24 @@ class Perplexity:
             numbers["nats_per_frame"] = self.nats_per_frame
         shown = {name: value for name, value in vars(self.counts).items() if name != "frames" or value}
         return numbers | {"counts": shown}
+
+
+def perplexity_scores(found: Perplexity, signature: str, *, confidence: Confidence = True) -> dict[str, Score]:
+    """By name; with the intervals of resampled stretches, where these were noted and there are two of them."""
+    counts, bounds = found.counts, intervals(found.stretches_NK, confidence)
+    rows = {
+        "perplexity": (found.per_token, counts.tokens, "tokens", 2),
+        "perplexity_per_word": (found.per_word, counts.words, "words", 2),
+        "perplexity_per_byte": (found.per_byte, counts.bytes, "bytes", 4),
+        "bits_per_character": (found.bits_per_character, counts.characters, "characters", 4),
+    }
+    if found.nats_per_frame is not None:
+        rows["nats_per_frame"] = (found.nats_per_frame, counts.frames, "frames", 4)
+    unknown = Interval(math.nan, math.nan)
+    return {
+        key: Score(key.replace("_", " "), value, *bounds.get(key, unknown), signature, count, places, unit)
+        for key, (value, count, unit, places) in rows.items()
+    }
 
 
 def _exp(nats: float) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saccade.errors import UsageError
-from saccade.metrics.interval import Confidence, bootstrap_sums, resampling, wilson
+from saccade.metrics.interval import Confidence, Interval, percentiles, resamples, resampling, wilson
 from saccade.metrics.score import Score
 
 SpanLike = tuple[str, int, int]
@@ -43,32 +43,66 @@ class SpanReport:
     """The mean of the types."""
     weighted: Quality
     """The mean of the types, each by how many there are to be found."""
-    sentences_N3: NDArray[np.int64]
-    """Of each sentence, how many spans were right, found, and to be found."""
+    sentences: int
+    """How many were scored."""
+    counted_2M: NDArray[np.int64]
+    """Of everything that was counted, its sentence and its cell: that of type t which is right is cell 3t, which is
+    found 3t + 1, and which is to be found 3t + 2."""
 
-    def score(self, *, confidence: Confidence = True) -> Score:
+    def score(self, *, name: str = "span F1", confidence: Confidence = True) -> Score:
         """F1 over all spans, 0 to 100; its interval from resampled sentences (percentile bootstrap)."""
-        low = high = math.nan
-        if how := resampling(confidence, len(self.sentences_N3)):
-            low, high = bootstrap_sums(
-                self.sentences_N3, lambda sums: _shares(sums)[2], samples=how.samples, seed=how.seed
-            )
-        return Score("span F1", 100 * self.micro.f1, 100 * low, 100 * high, None, len(self.sentences_N3))
+        return self._score(name, self.micro.f1, "f1", self._intervals(confidence, types=False))
+
+    def scores(self, *, confidence: Confidence = True) -> dict[str, Score]:
+        """`f1`, `precision` and `recall` over all spans, and `f1_TYPE` of every type; all of the same resamples.
+
+        As everywhere here, what would be divided by 0 is 0: so is the F1 of a type in a resample that it does not
+        occur in, and the interval of a rare type is a wide one.
+        """
+        bounds = self._intervals(confidence)
+        found = {
+            "f1": self._score("span F1", self.micro.f1, "f1", bounds),
+            "precision": self._score("span precision", self.micro.precision, "precision", bounds),
+            "recall": self._score("span recall", self.micro.recall, "recall", bounds),
+        }
+        for type_, quality in self.types.items():
+            key = f"f1_{type_}"
+            found[key] = self._score(f"span F1, {quality.gold:,} {type_}", quality.f1, key, bounds)
+        return found
+
+    def _score(self, name: str, value: float, key: str, bounds: dict[str, Interval]) -> Score:
+        low, high = bounds.get(key, Interval(math.nan, math.nan))
+        return Score(name, 100 * value, 100 * low, 100 * high, None, self.sentences)
+
+    def _intervals(self, confidence: Confidence, *, types: bool = True) -> dict[str, Interval]:
+        """Percentile bootstrap (Efron 1979). Sums are of what was counted alone: most sentences lack most types."""
+        if (how := resampling(confidence, self.sentences)) is None:
+            return {}
+        of_M, cell_M = self.counted_2M
+        cells = 3 * len(self.types)
+        drawn = resamples(self.sentences, samples=how.samples, seed=how.seed)
+        sums_SK = np.stack([np.bincount(cell_M, weights=drawn_N[of_M], minlength=cells) for drawn_N in drawn])
+        sums_ST3 = sums_SK.reshape(how.samples, len(self.types), 3)
+        found = dict(zip(("precision", "recall", "f1"), map(percentiles, _shares(sums_ST3.sum(1))), strict=True))
+        for number, type_ in enumerate(self.types) if types else ():
+            found[f"f1_{type_}"] = percentiles(_shares(sums_ST3[:, number])[2])
+        return found
 
 
 def span_report(gold: Sequence[Iterable[SpanLike]], found: Sequence[Iterable[SpanLike]]) -> SpanReport:
     """Of the spans of each sentence."""
     _check("span_report", gold, found)
     pairs = [(set(right), set(guessed)) for right, guessed in zip(gold, found, strict=True)]
-    counts: dict[str, NDArray[np.int64]] = {}
-    rows = np.zeros((len(pairs), 3), dtype=np.int64)
-    for row, (right, guessed) in zip(rows, pairs, strict=True):
-        for column, spans in enumerate((right & guessed, guessed, right)):
-            row[column] = len(spans)
-            for type_, *_ in spans:
-                counts.setdefault(type_, np.zeros(3, dtype=np.int64))[column] += 1
-    names = sorted(counts)
-    table = np.array([counts[name] for name in names], dtype=np.int64).reshape(-1, 3)
+    names = sorted({type_ for both in pairs for spans in both for type_, *_ in spans})
+    first = {name: 3 * number for number, name in enumerate(names)}
+    counted = [
+        (number, first[type_] + column)
+        for number, (right, guessed) in enumerate(pairs)
+        for column, spans in enumerate((right & guessed, guessed, right))
+        for type_, *_ in spans
+    ]
+    counted_2M = np.array(counted, dtype=np.int64).reshape(-1, 2).T
+    table = np.bincount(counted_2M[1], minlength=3 * len(names)).reshape(-1, 3)
     shares_3N, total = _shares(table), table.sum(0)
     weights = table[:, 2]
     return SpanReport(
@@ -76,7 +110,8 @@ def span_report(gold: Sequence[Iterable[SpanLike]], found: Sequence[Iterable[Spa
         _quality(_shares(total[None])[:, 0], total),
         _quality(_mean(shares_3N, None), total),
         _quality(_mean(shares_3N, weights), total),
-        rows,
+        len(pairs),
+        counted_2M,
     )
 
 

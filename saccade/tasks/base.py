@@ -14,6 +14,7 @@ from saccade.config import Section
 from saccade.data.files import locate
 from saccade.data.splits import Split
 from saccade.errors import UsageError
+from saccade.metrics.interval import Confidence
 from saccade.metrics.score import Score
 from saccade.tasks.initial import KEY as INIT_FROM
 from saccade.train.initial import Initial
@@ -139,10 +140,12 @@ class Recipe(Section):
         """Sizes, as `build_model` asks for them, estimated from a little of the data; whether they are sure."""
         raise NotImplementedError
 
-    def scores(self, loaded: Loaded, files: Sequence[Path], split: Split, base: Path) -> dict[str, Score]:
+    def scores(
+        self, loaded: Loaded, files: Sequence[Path], split: Split, base: Path, *, confidence: Confidence = True
+    ) -> dict[str, Score]:
         """What `evaluate` tells of a run of this recipe: on files as the recipe's own are, or else on its split.
 
-        `Scores`, where there is more to tell than one number each.
+        `Scores`, where there is more to tell than one number each. `confidence`: of intervals that are drawn.
         """
         raise NotImplementedError
 

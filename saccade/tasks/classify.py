@@ -35,6 +35,7 @@ from saccade.disk import write_file
 from saccade.errors import SaccadeError, UsageError
 from saccade.loss import label_loss
 from saccade.metrics.classification import Classification, classification
+from saccade.metrics.interval import Confidence
 from saccade.metrics.score import Score
 from saccade.models.build import build_classifier
 from saccade.models.classifier import Classifier, ClassifierConfig
@@ -148,12 +149,15 @@ class ClassifyRecipe(Recipe):
             return {"text": size, "labels": labels}, isinstance(self.text, ByteText)
         return {"text": self.text.size, "labels": labels}, False
 
-    def scores(self, loaded: Loaded, files: Sequence[Path], split: Split, base: Path) -> dict[str, Score]:
+    def scores(
+        self, loaded: Loaded, files: Sequence[Path], split: Split, base: Path, *, confidence: Confidence = True
+    ) -> dict[str, Score]:
         counts = Counts()
         every = self.to_score(files, split, base, counts, loaded.path)
         engine = engine_of(loaded)
         given = [each.label for each in engine.classify([each.texts for each in every])]
-        measured = classification([each.label for each in every], given, order=engine.labels.names)
+        true = [each.label for each in every]
+        measured = classification(true, given, order=engine.labels.names, confidence=confidence)
         return Scores(
             {"accuracy": measured.accuracy, "macro_f1": measured.macro_f1},
             tables_of(measured, engine.labels),

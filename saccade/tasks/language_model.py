@@ -1,6 +1,5 @@
 """Language models: plain text in, a model that writes and scores text out."""
 
-import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -28,7 +27,8 @@ from saccade.decode.sampling import SampleConfig
 from saccade.errors import SaccadeError, UsageError
 from saccade.generate import Engine
 from saccade.likelihood import CacheConfig, DynamicConfig
-from saccade.metrics.perplexity import Perplexity
+from saccade.metrics.interval import Confidence
+from saccade.metrics.perplexity import perplexity_scores
 from saccade.metrics.score import Score
 from saccade.models.build import build_language_model
 from saccade.models.language_model import LanguageModel, LanguageModelConfig
@@ -147,8 +147,10 @@ class LanguageModelRecipe(Recipe):
             return {"text": learnt.source.size}, isinstance(self.text, ByteText)
         return {"text": self.text.size}, False
 
-    def scores(self, loaded: Loaded, files: Sequence[Path], split: Split, base: Path) -> dict[str, Score]:
-        return self.scores_with(loaded, files, split, base)
+    def scores(
+        self, loaded: Loaded, files: Sequence[Path], split: Split, base: Path, *, confidence: Confidence = True
+    ) -> dict[str, Score]:
+        return self.scores_with(loaded, files, split, base, confidence=confidence)
 
     def scores_with(
         self,
@@ -159,6 +161,7 @@ class LanguageModelRecipe(Recipe):
         *,
         cache: CacheConfig | None = None,
         dynamic: DynamicConfig | None = None,
+        confidence: Confidence = True,
     ) -> dict[str, Score]:
         """The same, with ways to go on learning from the text as it is read."""
         engine, counts = writer_of(loaded), Counts()
@@ -174,8 +177,8 @@ class LanguageModelRecipe(Recipe):
         else:
             parts = split_text(self.data, split, base=base, counts=counts)
         frames = frames_of if isinstance(self.data, ChoralesData) else None
-        found = engine.score_stretches(parts, cache=cache, dynamic=dynamic, frames=frames)
-        return scores_of(found, _signature(self.read, cache, dynamic))
+        found = engine.score_stretches(parts, cache=cache, dynamic=dynamic, frames=frames, each=confidence is not False)
+        return perplexity_scores(found, _signature(self.read, cache, dynamic), confidence=confidence)
 
     @staticmethod
     def next_command(run: Path) -> list[str]:
@@ -217,22 +220,6 @@ def _signature(read: ReadConfig, cache: CacheConfig | None, dynamic: DynamicConf
     if dynamic is not None:
         told.append(f"dynamic:{dynamic.rate:g},{dynamic.decay:g},{dynamic.steps}")
     return "|".join(told)
-
-
-def scores_of(found: Perplexity, signature: str) -> dict[str, Score]:
-    counts = found.counts
-    rows = {
-        "perplexity": (found.per_token, counts.tokens, "tokens", 2),
-        "perplexity_per_word": (found.per_word, counts.words, "words", 2),
-        "perplexity_per_byte": (found.per_byte, counts.bytes, "bytes", 4),
-        "bits_per_character": (found.bits_per_character, counts.characters, "characters", 4),
-    }
-    if found.nats_per_frame is not None:
-        rows["nats_per_frame"] = (found.nats_per_frame, counts.frames, "frames", 4)
-    return {
-        key: Score(key.replace("_", " "), value, math.nan, math.nan, signature, count, places, unit)
-        for key, (value, count, unit, places) in rows.items()
-    }
 
 
 @dataclass(frozen=True)

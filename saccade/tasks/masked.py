@@ -38,7 +38,7 @@ from saccade.data.pretraining import Blanks
 from saccade.data.splits import Split
 from saccade.errors import SaccadeError, UsageError
 from saccade.fill import BLANK, tokenizer_of
-from saccade.metrics.interval import wilson
+from saccade.metrics.interval import Confidence, wilson
 from saccade.metrics.score import Score
 from saccade.models.build import build_masked
 from saccade.models.masked import Judged, MaskedConfig, MaskedModel
@@ -136,7 +136,10 @@ class MaskedRecipe(Recipe):
             return {"text": learnt.source.size}, isinstance(self.text, ByteText)
         return {"text": self.text.size}, False
 
-    def scores(self, loaded: Loaded, files: Sequence[Path], split: Split, base: Path) -> dict[str, Score]:
+    def scores(
+        self, loaded: Loaded, files: Sequence[Path], split: Split, base: Path, *, confidence: Confidence = True
+    ) -> dict[str, Score]:
+        """No interval here is drawn: `confidence` has nothing to say."""
         assert isinstance(loaded.model, MaskedModel)
         tokenizer = tokenizer_of(loaded)
         if files:

@@ -27,6 +27,7 @@ from saccade.data.tagged_store import append_lines, chunks, numbered, stretches
 from saccade.data.vectors import vector_words
 from saccade.disk import write_file
 from saccade.errors import UsageError
+from saccade.metrics.interval import Confidence
 from saccade.metrics.score import Score
 from saccade.models.tagger import CrfOutput, TaggerConfig
 from saccade.score_tags import evaluate_tags
@@ -136,12 +137,14 @@ class TagRecipe(Recipe):
         """Whether the characters of words are read."""
         return self.model.characters is not None
 
-    def scores(self, loaded: Loaded, files: Sequence[Path], split: Split, base: Path) -> dict[str, Score]:
+    def scores(
+        self, loaded: Loaded, files: Sequence[Path], split: Split, base: Path, *, confidence: Confidence = True
+    ) -> dict[str, Score]:
         engine, counts = Engine.of(loaded), TagCounts()
         rows = list(self.to_score(files, split, base, engine.tags.scheme, counts))
         if not rows:
             raise UsageError(f"{' '.join(map(str, files)) or f'data.{split}'}: holds no sentence to score.")
-        found = evaluate_tags(engine, [row.words for row in rows], [row.tags for row in rows])
+        found = evaluate_tags(engine, [row.words for row in rows], [row.tags for row in rows], confidence=confidence)
         return Scores(found.scores, remarks=tuple(counts.mended_told()))
 
     def to_score(

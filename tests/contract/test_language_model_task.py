@@ -17,6 +17,7 @@ from saccade.data.streams import StreamsConfig
 from saccade.data.text_store import TextStore
 from saccade.errors import SaccadeError, UsageError
 from saccade.likelihood import CacheConfig, DynamicConfig
+from saccade.metrics.interval import Resampling
 from saccade.recipe import load_recipe
 from saccade.tasks.language_model import LanguageModelRecipe
 from saccade.train.events import Finished, Prepared, Validated
@@ -99,6 +100,46 @@ def test_every_number_is_told(kind: str, text: str, runs: Path, tmp_path: Path) 
     assert isinstance(chosen, LanguageModelRecipe)
     with_cache = chosen.scores_with(model.loaded, (), "test", tmp_path, cache=CacheConfig(weight=0.2))
     assert "cache:500,1,0.2" in (with_cache["perplexity"].signature or "")
+
+
+@pytest.mark.parametrize(("kind", "text"), [("lstm", "word"), ("transformer", "char"), ("window", "char")])
+def test_every_line_is_noted_and_the_numbers_stay_as_they_are(kind: str, text: str, runs: Path) -> None:
+    """What a line costs is what its tokens cost, one by one; that it is noted changes no bit of the sums."""
+    path = runs / f"{kind}-{text}"
+    model, chosen = saccade.load(path, "cpu"), load_recipe(str(path / "train.yaml"))[0]
+    parts = _test_text(chosen)
+    for learning in ({}, {"cache": CacheConfig()}, {"dynamic": DynamicConfig(steps=30)}):
+        plain = model.writer.score_stretches(parts, **learning)
+        noted = model.writer.score_stretches(parts, each=True, **learning)
+        assert plain.stretches_NK is None
+        assert (noted.nll, noted.ends_nll, noted.counts) == (plain.nll, plain.ends_nll, plain.counts)
+        rows = model.writer.text.encode_batch([part.text for part in parts])
+        every = torch.cat(
+            list(model.writer.reader.text(np.array([t for ids in rows for t in (*ids, END)]), **learning))
+        )
+        costs = torch.split(-every, [len(ids) + 1 for ids in rows])
+        by_hand = [
+            (nats.sum().item(), nats[-1].item(), len(nats), len(part.text.split()) + 1, len(part.text) + 1,
+             len(part.text.encode()) + 1, 0)
+            for nats, part in zip(costs, parts, strict=True)
+        ]  # fmt: skip
+        assert noted.stretches_NK is not None
+        np.testing.assert_allclose(noted.stretches_NK, by_hand, rtol=1e-6, atol=1e-6)
+
+
+def test_intervals_are_asked_for_or_not(runs: Path, tmp_path: Path) -> None:
+    path = runs / "lstm-char"
+    model, chosen = saccade.load(path, "cpu"), load_recipe(str(path / "train.yaml"))[0]
+    found = chosen.scores(model.loaded, (), "test", tmp_path)
+    assert all(score.low < score.value < score.high for score in found.values())
+    bare = chosen.scores(model.loaded, (), "test", tmp_path, confidence=False)
+    assert {name: score.value for name, score in bare.items()} == {name: score.value for name, score in found.items()}
+    assert all(math.isnan(score.low) and math.isnan(score.high) for score in bare.values())
+    other = chosen.scores(model.loaded, (), "test", tmp_path, confidence=Resampling(200, seed=5))
+    assert other["perplexity"].low != found["perplexity"].low
+    (tmp_path / "one.txt").write_text("The king sleeps.\n", encoding="utf-8")
+    alone = chosen.scores(model.loaded, [tmp_path / "one.txt"], "test", tmp_path)
+    assert all(math.isnan(score.low) for score in alone.values())
 
 
 def _test_text(chosen: Any) -> list[Any]:

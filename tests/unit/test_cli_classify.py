@@ -124,6 +124,8 @@ def test_evaluate_tells_each_label_and_who_is_taken_for_whom() -> None:
     one = saccade_command("evaluate", "run", "--metrics", "macro_f1", "-f", "tsv", "--split", "valid")
     assert one.stdout.splitlines()[1].startswith("macro_f1\t")
     assert "| label" in saccade_command("evaluate", "run", "-f", "markdown").stdout
+    none = json.loads(saccade_command("evaluate", "run", "-f", "json", "--resamples", "0").stdout)["scores"]
+    assert (none["macro_f1"]["low"], none["accuracy"]) == (None, as_json["scores"]["accuracy"])
     assert saccade_command("evaluate", "run", "--fail-under", "accuracy=101").exit_code == 3
 
 
@@ -131,6 +133,7 @@ def test_evaluate_tells_each_label_and_who_is_taken_for_whom() -> None:
     ("arguments", "told"),
     [
         (["run", "--beam", "2"], "--beam: run is a run of the task classify, which has no use for it"),
+        (["run", "--gold", "x"], "--gold: run is a run of the task classify, which has no use for it"),
         (["run", "--metrics", "bleu"], "it must be a list out of accuracy, macro_f1"),
         (["run", "nothing.tsv"], "nothing.tsv: cannot be read"),
         (["pairs", "lines.jsonl"], "where two texts stand in it is not known"),

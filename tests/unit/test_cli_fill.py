@@ -86,6 +86,8 @@ def test_what_is_asked_for_in_vain(folder: Path, tmp_path: Path) -> None:
     assert "is a run of the task masked-language-model; to translate, there must be one of translate" in other.stderr
     beam = saccade_command("evaluate", folder / "run", "--beam", "3")
     assert (beam.exit_code, "which has no use for it" in beam.stderr) == (2, True)
+    drawn = saccade_command("evaluate", folder / "run", "--resamples", "200")
+    assert (drawn.exit_code, "--resamples: " in drawn.stderr) == (2, True)
 
 
 def test_a_long_line_is_read_in_part_and_that_is_told(folder: Path) -> None:

@@ -322,6 +322,31 @@ def test_the_test_text_is_evaluated(run: Path, tmp_path: Path) -> None:
     assert saccade_command("evaluate", run, "--fail-over", "perplexity=1").exit_code == 3
 
 
+def test_intervals_have_the_digits_of_their_scores(run: Path) -> None:
+    """In every format; `--resamples` and `--resample-seed` are heard, and gates read the value alone."""
+    found = json.loads(said("evaluate", run, "-f", "json"))["scores"]
+    for score in found.values():
+        assert score["low"] < score["value"] < score["high"]
+    bits, words = found["bits_per_character"], found["perplexity_per_word"]
+    table = said("evaluate", run)
+    assert f"{bits['low']:.4f} – {bits['high']:.4f}" in table
+    assert f"{words['low']:.2f} – {words['high']:.2f}" in table
+    assert f"& {bits['low']:.4f} -- {bits['high']:.4f} " in said("evaluate", run, "-f", "latex")
+    row = next(line for line in said("evaluate", run, "-f", "tsv").splitlines() if line.startswith("bits"))
+    assert row.split("\t")[1:4] == [f"{bits[end]:.4f}" for end in ("value", "low", "high")]
+    drawn = said("evaluate", run, "-f", "json", "--resamples", "200", "--resample-seed", "5")
+    other = json.loads(drawn)["scores"]["bits_per_character"]
+    assert (other["value"], other["low"] == bits["low"]) == (bits["value"], False)
+    learning = ("--cache", "on", "--resamples", "0")
+    none = json.loads(said("evaluate", run, "-f", "json", *learning))["scores"]["perplexity"]
+    assert (none["low"], none["high"]) == (None, None)
+    assert "fewer than 100" in refused("evaluate", run, "--resamples", "9")
+    between = (bits["value"] + bits["high"]) / 2
+    assert saccade_command("evaluate", run, "--fail-over", f"bits_per_character={between}").exit_code == 0
+    for option in (("--gold", "x"), ("--one-based",)):
+        assert "is a run of the task language-model, which has no use for it" in refused("evaluate", run, *option)
+
+
 def test_files_are_evaluated_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_texts(tmp_path)
     monkeypatch.chdir(tmp_path)

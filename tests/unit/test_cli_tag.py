@@ -169,6 +169,20 @@ def test_evaluate(folder: Path) -> None:
     assert {"accuracy", "unseen_accuracy", "known_tags", "f1", "f1_strict", "f1_PER"} <= scores.keys()
     files = saccade_command("evaluate", folder / "run", folder / "test.conll", "-f", "json", "--device", "cpu")
     assert json.loads(files.stdout)["scores"] == scores
+    assert all(score["low"] <= score["value"] <= score["high"] for score in scores.values())
+    options = ("--resamples", "300", "--resample-seed", "4")
+    drawn = saccade_command("evaluate", folder / "run", folder / "test.conll", "-f", "json", *options)
+    others = json.loads(drawn.stdout)["scores"]
+    assert {name: score["value"] for name, score in others.items()} == {name: s["value"] for name, s in scores.items()}
+    changed = {name for name, score in others.items() if score != scores[name]}
+    assert {"f1", "precision"} <= changed <= {name for name in scores if name.startswith(("f1", "precision", "recall"))}
+    none = saccade_command("evaluate", folder / "run", folder / "test.conll", "-f", "tsv", "--resamples", "0")
+    rows = {line.split("\t")[0]: line.split("\t") for line in none.stdout.splitlines()}
+    assert rows["recall"][2:4] == rows["f1_PER"][2:4] == rows["f1_strict"][2:4] == ["", ""]
+    assert rows["accuracy"][2] != ""  # Wilson's is not drawn
+    latex = saccade_command("evaluate", folder / "run", folder / "test.conll", "-f", "latex").stdout
+    recall = scores["recall"]
+    assert f"{recall['value']:.1f} & {recall['low']:.1f} -- {recall['high']:.1f} " in latex
     gate = saccade_command("evaluate", folder / "run", "--split", "valid", "--fail-under", "f1=101", "--base", folder)
     assert gate.exit_code == 3
     assert "span F1" in gate.stdout
