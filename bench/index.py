@@ -1,0 +1,83 @@
+"""The front page of the results: the protocol, and for every row its best setting beside the published numbers.
+
+    python -m bench.index [--results docs/results]
+"""
+
+import argparse
+import statistics
+from pathlib import Path
+
+from bench.ledger import Ledger
+from bench.row import Row, read_row, row_names
+from saccade.train.settings import LOWER_IS_BETTER
+from saccade.view.table import markdown
+
+PROTOCOL = """\
+# Results
+
+One protocol for every row, so that the lines of a table can be compared with each other:
+
+- **One command.** `make results ROW=name` trains and scores a row; what a row trains stands in
+  `bench/rows/name.yaml`, as recipes of the package and changes to them. Each training is a process of its own;
+  `JOBS` of them share the machine.
+- **One grid.** Where a row has `tune`, every setting is trained at the same points of the same grid with its first
+  seed. The point that is best on the validation data is trained with the other seeds, and those are reported. Test
+  data choose nothing: not the point, not the checkpoint, not the number of updates.
+- **Seeds are shown.** A page gives the mean over the seeds with their standard deviation, then every seed with its
+  own interval over the test lines.
+- **Budgets are updates.** Trainings share a card, so none is cut by the clock unless its page says so.
+- **Everything is kept.** The JSON beside a page has every training of the row, the points that lost included, with
+  changes, seed, validation and test scores, costs, versions and commit.
+- **Cost is measured apart.** `--alone` times 100 updates of each setting with the machine to itself.
+
+`make results-quick` does all of it in minutes on a CPU, with generated data. `python -m bench.lineage ROW` draws a
+row. The same command, given again, trains what is missing; `OUT=docs/results` goes on with what is recorded here.
+"""
+
+WITHOUT_A_GRID = """\
+Pages that are older than the grid have the recipe's own settings, and say how many trainings shared the card.
+"""
+
+
+def front_page(rows: list[Row], folder: Path) -> str:
+    lines = []
+    for row in rows:
+        ledger = Ledger(row, folder)
+        page = folder / f"{row.name}.md"
+        title = f"[{row.title}]({page.name})" if page.exists() else row.title
+        recorded = [setting for setting in row.settings if ledger.runs(setting)]
+        cells = {"row": f"`{row.name}`", "what": title, "settings": str(len(row.settings))}
+        cells["points"] = str(len(row.settings[0].points))
+        cells["recorded"] = f"{len(recorded)} of {len(row.settings)}"
+        cells["best"] = _best(ledger)
+        lines.append(cells)
+    table = markdown(lines, ["row", "what", "settings", "points", "recorded", "best"])
+    return f"{PROTOCOL}\n{table}\n\n{WITHOUT_A_GRID}"
+
+
+def _best(ledger: Ledger) -> str:
+    """The setting with the best mean of the first metric."""
+    found = []
+    for setting in ledger.row.settings:
+        if (runs := ledger.runs(setting)) and runs[0]["scores"]:
+            name = runs[0]["scores"][0]["name"]
+            found.append((statistics.mean(run["scores"][0]["value"] for run in runs), name, setting.name))
+    if not found:
+        return ""
+    less = found[0][1].lower().replace(" ", "_") in LOWER_IS_BETTER
+    value, metric, setting_name = min(found) if less else max(found)
+    return f"{setting_name}: {metric} {value:.2f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.index")
+    parser.add_argument("--results", type=Path, default=Path("docs/results"))
+    options = parser.parse_args()
+    rows = [read_row(name) for name in row_names()]
+    path = options.results / "README.md"
+    path.write_text(front_page(rows, options.results), encoding="utf-8")
+    print(path)
+
+
+if __name__ == "__main__":
+    main()
