@@ -31,8 +31,15 @@ if TYPE_CHECKING:
 def main() -> None:
     options = _options()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = options.folder or Path(scratch) / "run"
-        print(json.dumps(_together(options) if options.members else _trial(options, folder, Path(scratch) / "first")))
+        if options.members:
+            told = _together(options)
+        else:
+            # What stands in --folder is whole: a training that was ended leaves nothing that looks like a run there.
+            unfinished = options.folder.with_name(f"{options.folder.name}.new") if options.folder else None
+            told = _trial(options, unfinished or Path(scratch) / "run", Path(scratch) / "first")
+            if unfinished:
+                unfinished.rename(options.folder)
+        print(json.dumps(told))
 
 
 def _options() -> argparse.Namespace:
@@ -88,7 +95,7 @@ def _train(
         if not isinstance(event, Finished):
             print(f"{name} {options.seed}: {event}", file=sys.stderr, flush=True)
 
-    return saccade.train(recipe, folder, device=options.device, on_event=listen), recipe, rates
+    return saccade.train(recipe, folder, overwrite=True, device=options.device, on_event=listen), recipe, rates
 
 
 def _base(recipe: str) -> Path:

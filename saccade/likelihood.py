@@ -97,11 +97,11 @@ class Reader:
             case StreamsConfig():
                 steps = self.read.steps if self.model.forgets else max(self.read.steps, 256)
                 return Streams(text, 1, dynamic.steps if dynamic else steps).once()
-            case WindowsConfig(length=length, context=context):
+            case WindowsConfig(length=length, context=context) as read:
                 if dynamic is not None:  # of each segment the model sees as much before it as fits its window
                     own = min(dynamic.steps, length)
                     return Windows(text, own, 1, context=length - own).once()
-                return Windows(text, length, max(1, BATCH_TOKENS // (length + context)), context=context).once()
+                return Windows(text, read.own, max(1, BATCH_TOKENS // length), context=context).once()
 
     @torch.inference_mode()
     def _read(self, model: LanguageModel, batch: Batch, carried: Carried) -> tuple[Tensor, Tensor, Carried]:

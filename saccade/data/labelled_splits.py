@@ -45,7 +45,7 @@ def split_examples(
         case ReviewsData():
             return _generated(reviews.examples(data, split), split, counts)
         case ListOpsData():
-            return _generated(listops.examples(data, split), split, counts)
+            return _generated(listops.examples(data, split, base), split, counts)
         case LabelledData():
             files, chosen = _files(data, split)
             return labelled(

@@ -6,15 +6,19 @@ depth always; else one of the operators MIN, MAX, MED (the median, rounded down)
 arena's programs feed it: without brackets, X closing each operator, so that each token is one word.
 """
 
+import os
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from saccade.config import Section
 from saccade.data.draws import Draws
+from saccade.data.files import locate
 from saccade.errors import UsageError
 
 OPERATORS = ("MIN", "MAX", "MED", "SM")
@@ -25,6 +29,8 @@ DECIDE = 12
 """Tokens at an expression's beginning that decide which split it belongs to."""
 ENOUGH = 1_000_000
 """Trees drawn in vain after which no tree is thought to fit."""
+PART = 1000
+"""Expressions in a file of those that are kept."""
 
 
 class ListOpsData(Section):
@@ -48,6 +54,8 @@ class ListOpsData(Section):
     """Expressions have fewer tokens than this."""
     seed: int = 1
     """Another seed is another draw of expressions; which expression belongs to which split stays."""
+    keep: str | None = None
+    """A folder where what was generated is kept, for other runs with the same expressions; those at once share it."""
 
     @model_validator(mode="after")
     def _bounds(self) -> "ListOpsData":
@@ -79,9 +87,72 @@ def example(data: ListOpsData, split: str, index: int) -> ListOp:
     )
 
 
-def examples(data: ListOpsData, split: str) -> Iterator[ListOp]:
+def examples(data: ListOpsData, split: str, base: Path = Path()) -> Iterator[ListOp]:
+    """The split's expressions, in order. A relative `keep` is seen from `base`."""
     count: int = getattr(data, split)
+    if data.keep is not None:
+        return _kept(data, split, count, locate(data.keep, base).path)
     return (example(data, split, index) for index in range(count))
+
+
+def _kept(data: ListOpsData, split: str, count: int, folder: Path) -> Iterator[ListOp]:
+    """From files, each a part of the split; those that are not there yet are written.
+
+    Several processes that begin at once share the work: behind the first part, each looks for missing ones in an order
+    of its own. A part is the same whoever writes it, and comes into its place whole, so that nobody waits.
+    """
+    parts = [range(first, min(first + PART, count)) for first in range(0, count, PART)]
+    folder = folder / _name(data)
+    yield from _read(data, split, parts[0], folder)
+    for part in random.Random(os.getpid()).sample(parts[1:], len(parts) - 1):
+        if not _file(folder, split, part).exists():
+            _write(data, split, part, folder)
+    for part in parts[1:]:
+        yield from _read(data, split, part, folder)
+
+
+def _name(data: ListOpsData) -> str:
+    """Of the folder: what decides which expression stands where, and nothing else."""
+    rule = f"{data.depth}-{data.arguments}-{data.shortest}-{data.longest}"
+    return f"listops-{rule}-seed-{data.seed}"
+
+
+def _file(folder: Path, split: str, part: range) -> Path:
+    return folder / f"{split}-{part.start:08}-{part.stop:08}.tsv"
+
+
+def _read(data: ListOpsData, split: str, part: range, folder: Path) -> Iterator[ListOp]:
+    file = _file(folder, split, part)
+    try:
+        written = file.read_text(encoding="ascii")
+    except (FileNotFoundError, NotADirectoryError):
+        written = _write(data, split, part, folder)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"data.keep: {file} cannot be read: {error}. Remove it: it is then made again.") from None
+    rows = written.splitlines()
+    if len(rows) != len(part):
+        raise UsageError(
+            f"data.keep: {file} has {len(rows):,} lines in place of {len(part):,}. Remove it: it is then made again."
+        )
+    for row in rows:
+        label, _, text = row.partition("\t")
+        yield ListOp(text, label)
+
+
+def _write(data: ListOpsData, split: str, part: range, folder: Path) -> str:
+    file = _file(folder, split, part)
+    made = (example(data, split, index) for index in part)
+    content = "".join(f"{each.label}\t{each.text}\n" for each in made)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = file.with_name(f".{file.name}.{os.getpid()}")
+        temporary.write_text(content, encoding="ascii")
+        temporary.replace(file)
+    except OSError as error:
+        raise UsageError(
+            f"data.keep: {file} cannot be written: {error.strerror or error}. Name another folder, or leave keep out."
+        ) from None
+    return content
 
 
 def split_of(tokens: Sequence[str]) -> str:

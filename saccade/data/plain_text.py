@@ -6,14 +6,40 @@ What is read as one ends in END: that is how a model learns where such stretches
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field, model_validator
 
 from saccade.config import Section
 from saccade.data.files import Counts, File, OnBad, Paths, locate, mended, raw_lines
 from saccade.errors import UsageError
 
 Ends = Literal["line", "paragraph", "file"]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Part = tuple[Share, Share]
+
+
+class TextParts(Section):
+    """One text for all splits: from which to which share of its characters each goes."""
+
+    train: Part
+    """What the model learns from: `[0, 0.9]` are the first nine tenths. A line belongs to the part it begins in."""
+    valid: Part
+    """What the best checkpoint is chosen by."""
+    test: Part | None = None
+    """What the finished model is scored on; it may be the validation text, where others have no test text either."""
+
+    @model_validator(mode="after")
+    def _apart(self) -> "TextParts":
+        for name, part in (("train", self.train), ("valid", self.valid), ("test", self.test)):
+            if part is not None and not part[0] < part[1]:
+                raise ValueError(f"{name} is {list(part)}: a part ends behind its beginning")
+            if name != "train" and part is not None and part[0] < self.train[1] and self.train[0] < part[1]:
+                both = f"train is {list(self.train)} and {name} is {list(part)}"
+                raise ValueError(f"{both}: what is scored must not be learnt")
+        return self
 
 
 class TextData(Section):
@@ -23,15 +49,37 @@ class TextData(Section):
     """Text in files."""
     train: Paths
     """The file the model learns from; or a list of files. Plain, .gz or .xz."""
-    valid: Paths
-    """What the best checkpoint is chosen by."""
+    valid: Paths | None = None
+    """What the best checkpoint is chosen by; must be given where `parts` is not."""
     test: Paths | None = None
     """What the finished model is scored on."""
+    parts: TextParts | None = None
+    """Of a text that comes in one: `train` names it, and here stands which part of it each split is."""
     ends: Ends = "line"
     """What ends in the end mark: each line; each paragraph, whose lines are joined by spaces; or each file, whose line
     feeds are tokens like any other."""
     on_bad: OnBad = "refuse"
     """What happens to bytes that are not UTF-8: `refuse`, or `repair` (they become U+FFFD)."""
+
+    @model_validator(mode="after")
+    def _has_splits(self) -> "TextData":
+        if self.parts is None and self.valid is None:
+            raise ValueError("valid is not given: name the files, or say by parts what part of train is validated on")
+        if self.parts is not None and (self.valid is not None or self.test is not None):
+            raise ValueError("parts says which part of train each split is: leave valid and test out")
+        return self
+
+    def of_split(self, split: Literal["train", "valid", "test"]) -> tuple[Paths | None, Part | None]:
+        """Its files, None where it has none, and which part of them."""
+        match split, self.parts:
+            case _, None:
+                return getattr(self, split), None
+            case "train", parts:
+                return self.train, parts.train
+            case "valid", parts:
+                return self.train, parts.valid
+            case "test", parts:
+                return (None, None) if parts.test is None else (self.train, parts.test)
 
 
 class Stretch(NamedTuple):
@@ -126,7 +174,37 @@ def beginning(text: str, ends: Ends) -> list[Stretch]:
             return found
 
 
-def read_text(names: Iterable[str], *, base: Path, ends: Ends, on_bad: OnBad, counts: Counts) -> Iterator[Stretch]:
-    """The files of a split, streaming."""
+def read_text(
+    names: Iterable[str], *, base: Path, ends: Ends, on_bad: OnBad, counts: Counts, part: Part | None = None
+) -> Iterator[Stretch]:
+    """The files of a split, streaming; or a part of them, for which they are first read to be measured."""
+    names = list(names)
+    cut = None if part is None else _cut(names, part, base=base, on_bad=on_bad)
     for name in names:
-        yield from stretches(file_lines(name, base=base, on_bad=on_bad, counts=counts), ends)
+        lines = file_lines(name, base=base, on_bad=on_bad, counts=counts)
+        yield from stretches(lines if cut is None else cut.within(lines, counts), ends)
+
+
+@dataclass
+class _Cut:
+    """Keeps the lines of a text that begin behind its first so many characters and before others."""
+
+    first: int
+    last: int
+    read: int = 0
+
+    def within(self, lines: Iterable[str], counts: Counts) -> Iterator[str]:
+        for line in lines:
+            begins = self.read
+            self.read += len(line) + 1
+            if self.first <= begins < self.last:
+                yield line
+            else:
+                counts.kept -= 1
+                counts.other_split += 1
+
+
+def _cut(names: Iterable[str], part: Part, *, base: Path, on_bad: OnBad) -> _Cut:
+    measured = (file_lines(name, base=base, on_bad=on_bad, counts=Counts()) for name in names)
+    characters = sum(len(line) + 1 for lines in measured for line in lines)
+    return _Cut(*(int(characters * share) for share in part))

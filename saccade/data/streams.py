@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from saccade.config import Section
 from saccade.data.batching import BEGINNING, Cursor, EpochPlan, jobs, prefetch
@@ -24,7 +24,7 @@ Text = NDArray[np.integer[Any]]  # one row of token ids; it may lie on the disk
 Edges = NDArray[np.int64]
 
 SHORT_SHARE, SPREAD, SHORTEST = 0.05, 5.0, 5  # of varied chunks, as in Merity et al. (2018)
-LENGTHS, ORDER = 2, 3
+LENGTHS, ORDER, SHIFT = 2, 3, 4
 """What random numbers are for: they are keyed by it, beside seed and epoch."""
 
 
@@ -50,8 +50,25 @@ class WindowsConfig(Section):
     """The text is cut into windows that know nothing of each other; `train.batch_tokens` of them are a batch."""
     length: int = Field(256, ge=1)
     """Tokens of a window."""
+    varied: bool = False
+    """Cut the training text at other places in every epoch, so that a token does not always stand at the same one."""
     context: int = Field(0, ge=0)
-    """Tokens before its own that each window also reads where a text is scored, not where it is trained on."""
+    """Where a text is scored, only what stands behind so many of a window's tokens is predicted, and windows overlap:
+    every token knows at least so many before it, and none stands further than in training."""
+
+    @model_validator(mode="after")
+    def _predicts_something(self) -> "WindowsConfig":
+        if self.context >= self.length:
+            raise ValueError(
+                f"context is {self.context} and length {self.length}: of a window's tokens the context is read alone, "
+                "so there must be fewer"
+            )
+        return self
+
+    @property
+    def own(self) -> int:
+        """Tokens of a window that it predicts where a text is scored."""
+        return self.length - self.context
 
 
 ReadConfig = Annotated[StreamsConfig | WindowsConfig, Field(discriminator="kind")]
@@ -146,12 +163,15 @@ class Streams:
 class Windows:
     """A text cut into windows of `length` tokens, which know nothing of each other: what a Transformer is trained on.
 
-    Each epoch has its own order, a pure function of (seed, epoch). With `context` a window also reads so many tokens
-    before its own, which are not predicted again (their target is PAD): for evaluation, where the first tokens of a
-    window would else be predicted from nearly nothing.
+    Each epoch has its own order, a pure function of (seed, epoch). With `varied` also its own cuts: the first window is
+    shorter by a number that is drawn, so that all others begin elsewhere. With `context` a window also reads so many
+    tokens before its own, which are not predicted again (their target is PAD): for evaluation, where the first tokens
+    of a window would else be predicted from nearly nothing.
     """
 
-    def __init__(self, text: Text, length: int, windows: int, *, seed: int = 0, context: int = 0) -> None:
+    def __init__(
+        self, text: Text, length: int, windows: int, *, seed: int = 0, context: int = 0, varied: bool = False
+    ) -> None:
         """`windows` of them are one batch."""
         if length < 1 or windows < 1 or context < 0:
             raise UsageError(
@@ -161,17 +181,22 @@ class Windows:
         if not len(text):
             raise UsageError("the text has no tokens.")
         self.text, self.length, self.windows, self.seed, self.context = text, length, windows, seed, context
+        self.varied = varied
 
     def epoch(self, number: int) -> EpochPlan:
-        count = -(-len(self.text) // self.length)
-        order = np.argsort(_bits(count, self.seed, number, ORDER), kind="stable")
-        return self._plan(order)
+        """A row is where a window's own tokens begin, which may be before the text."""
+        begins = np.arange(-self._shift(number), len(self.text), self.length, dtype=np.int64)
+        order = np.argsort(_bits(len(begins), self.seed, number, ORDER), kind="stable")
+        return self._plan(begins[order])
 
-    def _plan(self, order: NDArray[np.int64]) -> EpochPlan:
-        starts = np.arange(0, len(order), self.windows, dtype=np.int64)
-        ends = np.minimum(starts + self.windows, len(order))
+    def _shift(self, epoch: int) -> int:
+        return int(_bits(1, self.seed, epoch, SHIFT)[0] % self.length) if self.varied else 0
+
+    def _plan(self, begins: NDArray[np.int64]) -> EpochPlan:
+        starts = np.arange(0, len(begins), self.windows, dtype=np.int64)
+        ends = np.minimum(starts + self.windows, len(begins))
         widths = np.full(len(starts), min(len(self.text), self.length + self.context), dtype=np.int32)
-        return EpochPlan(order, starts, ends, widths)
+        return EpochPlan(begins, starts, ends, widths)
 
     def batches(
         self, cursor: Cursor = BEGINNING, *, rank: int = 0, world: int = 1, workers: int = 0
@@ -182,7 +207,7 @@ class Windows:
 
     def once(self) -> Iterator[Batch]:
         """The whole text, from its beginning to its end: for validation."""
-        plan = self._plan(np.arange(-(-len(self.text) // self.length)))
+        plan = self._plan(np.arange(0, len(self.text), self.length, dtype=np.int64))
         return (self.collate(plan[k]) for k in range(len(plan)))
 
     def largest(self) -> Batch:
@@ -190,13 +215,13 @@ class Windows:
         return next(self.once())
 
     def collate(self, rows: NDArray[np.integer[Any]]) -> Batch:
-        pairs = [self._window(int(row)) for row in rows]
+        pairs = [self._window(int(begin)) for begin in rows]
         batch = Batch(Tokens.of([given for given, _ in pairs]), Tokens.of([after for _, after in pairs]))
         return Batch(batch.source, batch.target, tuple(rows.tolist())).packed()
 
-    def _window(self, row: int) -> tuple[Text, Text]:
-        own = row * self.length
-        begin, end = max(0, own - self.context), min(own + self.length, len(self.text))
+    def _window(self, begin: int) -> tuple[Text, Text]:
+        own, end = max(0, begin), min(begin + self.length, len(self.text))
+        begin = max(0, own - self.context)
         given, after = shifted(self.text, begin, end)
         return given, np.concatenate([np.full(own - begin, PAD), after[own - begin :]])
 

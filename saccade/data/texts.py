@@ -21,7 +21,7 @@ def ends_of(data: LanguageData) -> Ends:
 
 
 def has_split(data: LanguageData, split: Split) -> bool:
-    return not isinstance(data, TextData) or getattr(data, split) is not None
+    return not isinstance(data, TextData) or data.of_split(split)[0] is not None
 
 
 def split_text(data: LanguageData, split: Split, *, base: Path, counts: Counts) -> Iterator[Stretch]:
@@ -32,10 +32,10 @@ def split_text(data: LanguageData, split: Split, *, base: Path, counts: Counts) 
         case ChoralesData():
             return map(Stretch, pieces(data, split, base=base, counts=counts))
         case TextData():
-            names = getattr(data, split)
+            names, part = data.of_split(split)
             if names is None:
                 raise UsageError(f"data.{split} is not given. Name the files, or leave the {split} split out.")
-            return read_text(names, base=base, ends=data.ends, on_bad=data.on_bad, counts=counts)
+            return read_text(names, base=base, ends=data.ends, on_bad=data.on_bad, counts=counts, part=part)
 
 
 def _generated(data: GrammarData, split: Split, counts: Counts) -> Iterator[Stretch]:

@@ -210,8 +210,8 @@ def _signature(read: ReadConfig, cache: CacheConfig | None, dynamic: DynamicConf
     match read:
         case StreamsConfig():
             told.append("state:carried")
-        case WindowsConfig(length=length, context=context):
-            told.append(f"window:{length}+{context}")
+        case WindowsConfig():
+            told.append(f"window:{read.length}" + (f",context:{read.context}" if read.context else ""))
     if cache is not None:
         told.append(f"cache:{cache.window},{cache.theta:g},{cache.weight:g}")
     if dynamic is not None:
@@ -330,8 +330,9 @@ class LanguageModelReady:
         match self.recipe.read:
             case StreamsConfig() as read:
                 return Streams(text, read.streams, read.steps, varied=read.varied, seed=seed)
-            case WindowsConfig(length=length):
-                return Windows(text, length, max(1, self.recipe.train.planned_tokens // length), seed=seed)
+            case WindowsConfig(length=length, varied=varied):
+                rows = max(1, self.recipe.train.planned_tokens // length)
+                return Windows(text, length, rows, seed=seed, varied=varied)
 
     def batches(self, cursor: Cursor) -> Generator[tuple[Cursor, Batch], None, None]:
         match self._cut:
@@ -357,8 +358,8 @@ class LanguageModelReady:
                 rows = min(read.validation, len(text))
                 steps = read.steps if model.forgets else max(1, min(VALID_STEPS, at_once // rows))
                 return stream_loss(model, Streams(text, rows, steps).once(), precision, device)
-            case WindowsConfig(length=length, context=context):
-                windows = Windows(text, length, max(1, at_once // (length + context)), context=context)
+            case WindowsConfig() as read:
+                windows = Windows(text, read.own, max(1, at_once // read.length), context=read.context)
                 return mean_loss(model, windows.once(), precision, device)
 
 

@@ -23,8 +23,10 @@ from saccade.data.labelled import LabelledData
 from saccade.data.listops import ListOpsData
 from saccade.data.notices import NoticesData, notice
 from saccade.data.plain_text import TextData
+from saccade.data.streams import ReadConfig
 from saccade.recipe import Recipe, load_recipe, parse_recipe
 from saccade.recipes import described, shipped, shipped_text
+from saccade.tasks.language_model import LanguageModelRecipe
 from saccade.train.events import Logged, Prepared, Validated
 from tests.support import corpora
 from tests.support.labels import write_labelled_corpus
@@ -86,10 +88,18 @@ def on_stand_in(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Recipe:
                 pytest.skip(f"{name} needs its data: set SACCADE_DATA to the folder that holds them")
             return saccade.recipe(name, "data.transpose=0", *QUICK)
         case TextData() | CorpusData():
-            return saccade.recipe(name, *text_settings(recipe.data, name, folder), *QUICK)
+            few = shorter(recipe.read) if isinstance(recipe, LanguageModelRecipe) else []
+            return saccade.recipe(name, *text_settings(recipe.data, name, folder), *few, *QUICK)
         case _:
             write_corpus(folder, train=60, valid=5)
             return saccade.recipe(name, *QUICK)
+
+
+def shorter(read: ReadConfig) -> list[str]:
+    """What an update of a language model reads, in a size for a CPU."""
+    few = ["read.streams=4", "read.steps=16"] if read.kind == "streams" else ["read.length=32"]
+    context = ["read.context=16"] if read.kind == "windows" and read.context else []
+    return [*few, *context, "train.precision=fp32"]
 
 
 def labelled_stand_in(recipe: Recipe, name: str, folder: Path) -> Recipe:
@@ -112,7 +122,7 @@ def text_settings(data: TextData | CorpusData, name: str, folder: Path) -> list[
         write_corpus(folder, train=60, valid=5)
         return ["data.train=train.src", "data.valid=valid.src"]
     for split in LINES:
-        for file in getattr(data, split):
+        for file in getattr(data, split) or ():
             if not os.environ.get("SACCADE_DATA") or not locate(file, folder).path.exists():
                 pytest.skip(f"{name} needs its data: set SACCADE_DATA to the folder that holds them")
             path = folder / Path(file).name.removesuffix(".gz")

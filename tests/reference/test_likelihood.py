@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from saccade import likelihood
+from saccade.config import parse
 from saccade.data.plain_text import Stretch, measured
 from saccade.data.streams import ReadConfig, Streams, StreamsConfig, Text, WindowsConfig
 from saccade.errors import UsageError
@@ -86,16 +87,34 @@ def test_the_tape_of_an_lstmn_begins_anew_with_each_chunk_of_the_training() -> N
 
 
 @pytest.mark.parametrize("name", ["transformer, tied", "transformer, GPT-2's", "gru, residual, narrow tokens"])
-@pytest.mark.parametrize(("length", "context"), [(7, 0), (7, 3), (5, 9), (60, 0), (100, 0)])
+@pytest.mark.parametrize(("length", "context"), [(7, 0), (10, 3), (14, 9), (60, 0), (100, 0)])
 def test_windows_know_their_context_alone(name: str, length: int, context: int) -> None:
     model = CASES[name].build()
     expected = []
-    for begin in range(0, len(TEXT), length):
+    for begin in range(0, len(TEXT), length - context):
         first = max(0, begin - context)
         before = [END if first == 0 else int(TEXT[first - 1]), *TEXT[first:begin].tolist()]
-        expected += of_stretch(model, before, TEXT[begin : begin + length].tolist())
+        expected += of_stretch(model, before, TEXT[begin : begin + length - context].tolist())
     got = values(Reader(model, WindowsConfig(length=length, context=context), CPU))
     assert got.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_window_is_never_longer_than_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, longest = CASES["transformer, tied"].build(), list[int]()
+    read = model.decoder.read
+
+    def noted(given: Tokens, *rest: object) -> object:
+        longest.append(given.layout.longest)
+        return read(given, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(model.decoder, "read", noted)
+    values(Reader(model, WindowsConfig(length=12, context=8), CPU))
+    assert max(longest) == 12
+
+
+def test_a_window_that_would_predict_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match="context is 12 and length 12"):
+        parse(WindowsConfig, {"kind": "windows", "length": 12, "context": 12})
 
 
 def test_a_model_that_knows_nothing_has_as_much_perplexity_as_words() -> None:

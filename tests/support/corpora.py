@@ -14,7 +14,7 @@ SIZES = {"train": 40, "valid": 6, "dev": 6, "test": 6}
 LETTERS = {"a": "AE1", "b": "B", "c": "K", "d": "D", "e": "EH0", "o": "AO2", "t": "T", "n": "N"}
 RECIPES = (
     "atis", "babi", "cogs", "cogs-generalisation", "conala", "dialogue", "django", "e2e", "g2p", "g2p-transformer",
-    "parsing", "scan", "subjects",
+    "parsing", "scan", "scan-transformer", "subjects",
 )  # fmt: skip
 """Those that can be trained on what is written here."""
 _NOUNS, _VERBS = ("cat", "dog", "hat", "boat", "note"), ("sees", "takes", "likes", "finds")

@@ -158,6 +158,48 @@ def test_the_arenas_own_rule() -> None:
     assert max(count[str(d)] for d in range(10)) < 1.1 * min(count[str(d)] for d in range(10))
 
 
+def test_what_was_generated_is_kept_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same expressions as without; each made once, also where a run ended early or has fewer or other splits."""
+    monkeypatch.setattr(listops, "PART", 8)
+    settings = {"train": 30, "valid": 5, "depth": 4, "arguments": 4, "shortest": 3, "longest": 40}
+    data = ListOpsData(**settings, keep="kept")
+    fresh = {split: list(listops.examples(ListOpsData(**settings), split)) for split in ("train", "valid")}
+    next(iter(listops.examples(data, "train", tmp_path)))  # one that looks at the beginning alone
+    made: list[int] = []
+
+    def counted(data: ListOpsData, split: str, index: int) -> listops.ListOp:
+        made.append(index)
+        return fresh[split][index]
+
+    monkeypatch.setattr(listops, "example", counted)
+    assert list(listops.examples(data, "train", tmp_path)) == fresh["train"]
+    assert sorted(made) == list(range(8, 30))
+    assert list(listops.examples(data, "train", tmp_path)) == fresh["train"]
+    assert list(listops.examples(data.model_copy(update={"train": 16}), "train", tmp_path)) == fresh["train"][:16]
+    assert len(made) == 22
+    assert list(listops.examples(data, "valid", tmp_path)) == fresh["valid"]
+    assert sorted(made[22:]) == list(range(5))
+    assert not list(tmp_path.rglob(".*"))  # nothing is left half written
+    other = listops.examples(data.model_copy(update={"seed": 2}), "train", tmp_path)
+    assert len(list(other)) == 30
+    assert len(made) == 57
+
+
+def test_a_kept_file_that_is_not_whole_is_told(tmp_path: Path) -> None:
+    data = ListOpsData(train=5, depth=4, shortest=3, longest=40, keep=str(tmp_path))
+    list(listops.examples(data, "train"))
+    (file,) = tmp_path.rglob("*.tsv")
+    file.write_text(file.read_text().partition("\n")[0] + "\n")
+    with pytest.raises(UsageError, match=r"has 1 lines in place of 5. Remove it"):
+        list(listops.examples(data, "train"))
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(UsageError, match=r"cannot be read: .* Remove it"):
+        list(listops.examples(data, "train"))
+    with pytest.raises(UsageError, match=r"data\.keep: .* cannot be written: .* Name another folder"):
+        list(listops.examples(data.model_copy(update={"keep": __file__}), "train"))
+
+
 def test_bounds_that_no_tree_meets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listops, "ENOUGH", 1000)
     with pytest.raises(UsageError, match="none had more than 500 and fewer than 600 tokens"):

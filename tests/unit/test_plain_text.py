@@ -60,6 +60,47 @@ def test_bad_bytes_are_refused_with_their_place_or_mended(tmp_path: Path) -> Non
         read(tmp_path, "gone")
 
 
+def test_parts_of_one_text_are_its_splits(tmp_path: Path) -> None:
+    """Of 20 characters, ends counted, the first 13 (0.65): a line belongs to the part that it begins in."""
+    (tmp_path / "a").write_text("0123\n5678\n")
+    (tmp_path / "b").write_text("0123\n5678")
+    tree = {"train": ["a", "b"], "parts": {"train": [0, 0.65], "valid": [0.65, 1], "test": [0.65, 1]}}
+    data, counts = parse(TextData, tree), Counts()
+    assert list(split_text(data, "train", base=tmp_path, counts=counts)) == [*map(Stretch, ("0123", "5678", "0123"))]
+    assert (counts.lines, counts.kept, counts.other_split) == (4, 3, 1)
+    for split in ("valid", "test"):
+        assert list(split_text(data, split, base=tmp_path, counts=Counts())) == [Stretch("5678")]
+    data = parse(TextData, {"train": ["a", "b"], "parts": {"train": [0, 0.65], "valid": [0.65, 1]}, "ends": "file"})
+    got = list(split_text(data, "train", base=tmp_path, counts=Counts()))
+    assert "".join(part.text for part in got) == "0123\n5678\n0123\n"
+    assert not has_split(data, "test")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(line_lists, st.floats(0.05, 0.95))
+def test_two_parts_are_the_whole(tmp_path: Path, lines: list[str], share: float) -> None:
+    (tmp_path / "t").write_bytes("".join(line + "\n" for line in lines).encode())
+    data = parse(TextData, {"train": "t", "parts": {"train": [0, share], "valid": [share, 1]}})
+    both = [list(split_text(data, split, base=tmp_path, counts=Counts())) for split in ("train", "valid")]
+    assert both[0] + both[1] == read(tmp_path, "t")[0]
+
+
+@pytest.mark.parametrize(
+    ("tree", "told"),
+    [
+        ({}, "valid is not given: name the files, or say by parts"),
+        ({"valid": "v", "parts": {"train": [0, 0.9], "valid": [0.9, 1]}}, "leave valid and test out"),
+        ({"parts": {"train": [0, 0.9], "valid": [0.8, 1]}}, "what is scored must not be learnt"),
+        ({"parts": {"train": [0.1, 1], "valid": [0, 0.1], "test": [0.5, 0.6]}}, "what is scored must not be learnt"),
+        ({"parts": {"train": [0, 0.9], "valid": [1, 0.9]}}, "a part ends behind its beginning"),
+        ({"parts": {"train": [0, 0.9], "valid": [0.9, 1.1]}}, "less than or equal to 1"),
+    ],
+)
+def test_splits_that_make_no_sense_are_refused(tree: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        parse(TextData, {"train": "t", **tree})
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(line_lists)
 def test_nothing_is_lost_where_lines_or_files_end(lines: list[str]) -> None:

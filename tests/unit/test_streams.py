@@ -121,6 +121,30 @@ def test_windows_predict_every_token_once(tokens: int, length: int, windows: int
             assert len([token for token in after if token == PAD]) <= context
 
 
+@given(tokens=st.integers(1, 300), length=st.integers(1, 40), windows=st.integers(1, 9), epoch=st.integers(0, 99))
+def test_varied_windows_predict_every_token_once_an_epoch(tokens: int, length: int, windows: int, epoch: int) -> None:
+    text = np.arange(10, 10 + tokens)
+    made = Windows(text, length, windows, seed=5, varied=True)
+    plan = made.epoch(epoch)
+    read = [row for k in range(len(plan)) for row in rows(made.collate(plan[k]).source)]
+    after = [row for k in range(len(plan)) for row in rows(made.collate(plan[k]).target)]
+    assert sorted(token for row in after for token in row) == text.tolist()
+    assert all(0 < len(row) <= length for row in after)
+    for given_row, row in zip(read, after, strict=True):
+        assert given_row == [END if row[0] == 10 else row[0] - 1, *row[:-1]]
+
+
+def test_varied_windows_are_cut_elsewhere_in_every_epoch_and_go_on_the_same_from_any_position() -> None:
+    windows = Windows(np.arange(10, 110), 7, 4, seed=3, varied=True)
+    cuts = [{int(begin) % 7 for begin in windows.epoch(number).rows} for number in range(40)]
+    assert all(len(each) == 1 for each in cuts)
+    assert set.union(*cuts) == set(range(7))
+    expected = [(cursor, batch.index) for cursor, batch in islice(windows.batches(), 12)]
+    for k in range(1, 12):
+        got = [(cursor, batch.index) for cursor, batch in islice(windows.batches(expected[k - 1][0]), 12 - k)]
+        assert got == expected[k:]
+
+
 def test_windows_come_in_an_order_of_the_epoch_from_any_position() -> None:
     windows = Windows(np.arange(10, 110), 7, 4, seed=3)
 
@@ -129,7 +153,7 @@ def test_windows_come_in_an_order_of_the_epoch_from_any_position() -> None:
 
     expected = [(cursor, indices(batch)) for cursor, batch in islice(windows.batches(), 12)]
     epochs = [sorted(i for _, index in expected[k : k + 4] for i in index) for k in (0, 4, 8)]
-    assert epochs == [list(range(15))] * 3
+    assert epochs == [list(range(0, 100, 7))] * 3  # where each begins
     assert expected[0][1] != expected[4][1]
     for k in range(1, 12):
         got = [(cursor, indices(batch)) for cursor, batch in islice(windows.batches(expected[k - 1][0]), 12 - k)]
