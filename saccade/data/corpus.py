@@ -1,4 +1,4 @@
-"""Plain text in rows, for masked language models: lines of documents, one by one or joined, as tokens.
+"""Text in rows, for masked language models: lines of documents, one by one or joined, as tokens.
 
 Documents are separated by empty lines, and by the ends of files. A line of more tokens than a row may have becomes
 several rows, so that nothing is left out.
@@ -18,6 +18,9 @@ from saccade.config import Section
 from saccade.data.columns import Columns, Ragged, ids_dtype, writing
 from saccade.data.files import Counts, OnBad, Paths
 from saccade.data.grammar import GrammarData, sentences
+from saccade.data.labelled import LabelledData
+from saccade.data.labelled_splits import has_split as has_labelled
+from saccade.data.labelled_splits import split_examples
 from saccade.data.plain_text import file_lines
 from saccade.data.splits import Split
 from saccade.errors import UsageError
@@ -49,7 +52,8 @@ class CorpusData(Section):
     """What happens to bytes that are not UTF-8: `refuse`, or `repair` (they become U+FFFD)."""
 
 
-MaskedData = Annotated[CorpusData | GrammarData, Field(discriminator="kind")]
+MaskedData = Annotated[CorpusData | LabelledData | GrammarData, Field(discriminator="kind")]
+"""`kind: files` is a classifier's data: the same texts, whose labels are not looked at."""
 
 
 class Tokenizer(Protocol):
@@ -75,11 +79,17 @@ class Rows(NamedTuple):
 
 
 def has_split(data: MaskedData, split: Split) -> bool:
+    if isinstance(data, LabelledData):
+        return has_labelled(data, split)
     return not isinstance(data, CorpusData) or getattr(data, split) is not None
 
 
 def most_tokens(data: MaskedData) -> int:
-    return data.max_length if isinstance(data, CorpusData) else GENERATED_MAX_LENGTH
+    return GENERATED_MAX_LENGTH if isinstance(data, GrammarData) else data.max_length
+
+
+def on_bad_of(data: MaskedData) -> OnBad:
+    return "refuse" if isinstance(data, GrammarData) else data.on_bad
 
 
 def is_joined(data: MaskedData) -> bool:
@@ -91,6 +101,8 @@ def split_lines(data: MaskedData, split: Split, *, base: Path, counts: Counts) -
     match data:
         case GrammarData():
             return _generated(data, split, counts)
+        case LabelledData():
+            return _without_labels(data, split, base, counts)
         case CorpusData():
             names = getattr(data, split)
             if names is None:
@@ -120,6 +132,12 @@ def _generated(data: GrammarData, split: Split, counts: Counts) -> Iterator[Text
         counts.lines += 1
         counts.kept += 1
         yield TextLine(number, made)
+
+
+def _without_labels(data: LabelledData, split: Split, base: Path, counts: Counts) -> Iterator[TextLine]:
+    """Each text is a document of one line."""
+    every = (text.strip() for each in split_examples(data, split, base=base, counts=counts) for text in each.texts)
+    yield from (TextLine(number, text) for number, text in enumerate(filter(None, every)))
 
 
 class _Joiner:

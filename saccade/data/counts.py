@@ -6,7 +6,7 @@ from typing import Any, Literal
 PLACES_PER_KIND = 5
 Kind = Literal[
     "bom", "carriage_returns", "nul", "invalid_utf8", "empty", "too_long_cut", "too_long_dropped",
-    "bad_rows", "trimmed", "other_split",
+    "bad_rows", "trimmed", "other_split", "other_label",
 ]  # fmt: skip
 
 _IN_WORDS: dict[Kind, str] = {
@@ -20,6 +20,7 @@ _IN_WORDS: dict[Kind, str] = {
     "bad_rows": "rows left out because they could not be read",
     "trimmed": "lines left out at the end of the longer file, where the shorter one has no partner for them",
     "other_split": "pairs left out because they belong to another split of the same files",
+    "other_label": "pairs left out because their label is none of those asked for",
 }
 
 
@@ -27,7 +28,7 @@ _IN_WORDS: dict[Kind, str] = {
 class Counts:
     """What was read and what was done to it.
 
-    Always: lines = kept + empty + too_long_dropped + bad_rows + trimmed + other_split.
+    Always: lines = kept + empty + too_long_dropped + bad_rows + trimmed + other_split + other_label.
     """
 
     lines: int = 0
@@ -44,6 +45,8 @@ class Counts:
     trimmed: int = 0
     other_split: int = 0
     """Nothing is wrong with these, so no places are noted."""
+    other_label: int = 0
+    """Nor of these."""
     places: list[str] = field(default_factory=list)
     """The first few places of each kind, as `kind file:line`."""
 

@@ -1,17 +1,18 @@
-"""Labelled text in: TSV or JSON lines with a label and one text or two; nothing is lost without being counted."""
+"""Labelled text in: TSV, JSON lines or labelled trees; nothing is lost without being counted."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field, StrictInt, StrictStr, model_validator
+from pydantic import BeforeValidator, Field, StrictInt, StrictStr, model_validator
 
 from saccade.config import Section
 from saccade.data.counts import Counts, Kind, many
 from saccade.data.files import File, OnBad, OnLong, Paths, _Reader, locate, raw_lines
 from saccade.data.json_rows import read_row
+from saccade.data.labelled_trees import phrases
 from saccade.errors import UsageError
 
 Where = Annotated[StrictInt, Field(ge=1)] | Annotated[StrictStr, Field(min_length=1)]
@@ -20,13 +21,35 @@ _AT: dict[str, tuple[int, str]] = {"label": (1, "label"), "text": (2, "text")}
 """Where a label and a text stand if nothing is said: the column, and the field."""
 
 
+def _as_names(value: Any) -> Any:
+    """YAML reads a label 0 as a number."""
+    if not isinstance(value, dict):
+        return value
+    return {_as_name(key): _as_name(name) for key, name in value.items()}
+
+
+def _as_name(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Renamed = Annotated[
+    dict[str, str],
+    Field(min_length=1),
+    BeforeValidator(_as_names, json_schema_input_type=dict[str | int, str | int]),
+]
+
+
 class Labelled(Section):
-    """One split of the data: `tsv` or `jsonl`, each a path or a list of paths."""
+    """One split of the data: `tsv`, `jsonl` or `trees`, each a path or a list of paths."""
 
     tsv: Paths | None = None
     """A file of tab-separated columns without quoting; or a list of files."""
     jsonl: Paths | None = None
     """A file with one JSON object a line; or a list of files."""
+    trees: Paths | None = None
+    """A file with one tree a line, a label at every node, as in the Stanford Sentiment Treebank; or a list of files."""
+    phrases: bool = False
+    """Of `trees`: every phrase with its own label, each different one once; else sentences with the label of all."""
     label: Where | None = None
     """Which column of `tsv`, from 1, or field of `jsonl` holds the label: column 1, field `label`."""
     text: Where | None = None
@@ -35,16 +58,23 @@ class Labelled(Section):
     """Which column or field holds the second text, where there are two."""
     header: bool = False
     """The first line of each `tsv` file names its columns, which may then be given by name."""
+    labels: Renamed | None = None
+    """Labels as they are written → as they are learnt; texts with any other label are left out, and counted."""
 
     @model_validator(mode="after")
     def _one_layout(self) -> Self:
-        given = [name for name in ("tsv", "jsonl") if getattr(self, name) is not None]
+        given = [name for name in ("tsv", "jsonl", "trees") if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"give either `tsv` or `jsonl`; {'both are' if given else 'none is'} given.")
+            told = f"{' and '.join(f'`{name}`' for name in given)} are" if given else "none is"
+            raise ValueError(f"give one of `tsv`, `jsonl` and `trees`; {told} given.")
         if self.header and self.tsv is None:
             raise ValueError("`header` describes `tsv`, which is not given. Remove `header`.")
+        if self.phrases and self.trees is None:
+            raise ValueError("`phrases` describes `trees`, which is not given. Remove `phrases`.")
         for name in ("label", "text", "second"):
             where = getattr(self, name)
+            if self.trees is not None and where is not None:
+                raise ValueError(f"`{name}` is {where!r}, but `trees` have their labels and words in themselves.")
             if self.jsonl is not None and isinstance(where, int):
                 raise ValueError(f"`{name}` is {where}; of `jsonl` it is the name of a field.")
             if self.tsv is not None and isinstance(where, str) and not self.header:
@@ -60,7 +90,7 @@ class Labelled(Section):
     @property
     def files(self) -> tuple[str, ...]:
         """All that it names."""
-        return self.tsv or self.jsonl or ()
+        return self.tsv or self.jsonl or self.trees or ()
 
     def places(self) -> list[Where]:
         """Where the label and the texts stand."""
@@ -121,11 +151,16 @@ class _Rows:
 
     def __init__(self, split: Labelled, reader: _Reader) -> None:
         self.split, self.reader = split, reader
+        self.read_before: set[str] = set()
+        """Phrases of trees, whichever file they stood in."""
 
     def __iter__(self) -> Iterator[Iterator[Example]]:
         for name in self.split.files:
             file = locate(name, self.reader.base)
-            yield self._jsonl(file) if self.split.tsv is None else self._tsv(file)
+            if self.split.tsv is not None:
+                yield self._tsv(file)
+            else:
+                yield self._trees(file) if self.split.jsonl is None else self._jsonl(file)
 
     def _tsv(self, file: File) -> Iterator[Example]:
         columns: list[int] | None = None
@@ -169,6 +204,23 @@ class _Rows:
                     self.reader.bad_row(place, str(error))
                     continue
                 yield from self._example([self.reader.encodable(value, place) for value in values], place)
+
+    def _trees(self, file: File) -> Iterator[Example]:
+        with closing(raw_lines(file)) as rows:
+            for number, raw in enumerate(rows, start=1):
+                place = f"{file.name}:{number}"
+                try:
+                    nodes = phrases(self.reader.text(raw, number, file))
+                except ValueError as error:
+                    self.reader.bad_row(place, f"no tree with a label at every node: {error}")
+                    continue
+                if not self.split.phrases:
+                    yield Example(nodes[-1].label, (nodes[-1].text,), place)
+                    continue
+                for label, text in nodes:
+                    if text not in self.read_before:
+                        self.read_before.add(text)
+                        yield Example(label, (text,), place)
 
     def _example(self, values: Sequence[str], place: str) -> Iterator[Example]:
         label = values[0].strip()
@@ -229,20 +281,32 @@ def labelled(
                     noted.tell(counts, others=not aside, place=example.place, own=belongs)
                     if not belongs:
                         continue
-                counts.lines += 1
-                if any("\0" in text for text in example.texts):
-                    counts.note("nul", example.place)
-                if not keep_empty and not any(text.strip() for text in example.texts):
-                    counts.note("empty", example.place)
-                    continue
-                counts.kept += 1
-                yield example
+                kept = _kept(example, split.labels, counts, keep_empty=keep_empty)
+                if kept is not None:
+                    yield kept
             if isinstance(noted, _Noted):
                 noted.tell(counts, others=not aside)
         except UsageError as error:
             if problems is None:
                 raise
             problems.append(str(error))
+
+
+def _kept(example: Example, names: Mapping[str, str] | None, counts: Counts, *, keep_empty: bool) -> Example | None:
+    """The example with the name that its label is learnt by; what is left out is counted."""
+    counts.lines += 1
+    if names is not None:
+        if example.label not in names:
+            counts.other_label += 1
+            return None
+        example = example._replace(label=names[example.label])
+    if any("\0" in text for text in example.texts):
+        counts.note("nul", example.place)
+    if not keep_empty and not any(text.strip() for text in example.texts):
+        counts.note("empty", example.place)
+        return None
+    counts.kept += 1
+    return example
 
 
 class _Noted(Counts):

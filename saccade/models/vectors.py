@@ -13,7 +13,7 @@ class VectorsConfig(Section):
     freeze: bool = False
     """Whether the token vectors stay as they are, all of them, instead of being trained on."""
     more_words: int = Field(0, ge=0)
-    """Tagging: so many words of the file, from its beginning, get an id though the training text lacks them."""
+    """Tagging, classification: so many words of the file, its first, get an id though the training text lacks them."""
 
 
 def check_free(vectors: VectorsConfig | None, *, tied: bool) -> None:

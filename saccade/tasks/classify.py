@@ -31,6 +31,7 @@ from saccade.data.labelled_store import LabelledStore, write_labelled
 from saccade.data.labels import Labels
 from saccade.data.readings import Reading
 from saccade.data.splits import Split
+from saccade.data.vectors import vector_words
 from saccade.disk import write_file
 from saccade.errors import SaccadeError, UsageError
 from saccade.loss import label_loss
@@ -76,7 +77,7 @@ class ClassifyRecipe(Recipe):
 
     @model_validator(mode="after")
     def _one_side(self) -> "ClassifyRecipe":
-        check_vectors(self.model.vectors, self.text.kind)
+        check_vectors(self.model.vectors, self.text.kind, takes_more=self.init_from is None)
         if not self.text.shared:
             raise ValueError("text.shared is false, but there is one vocabulary alone: leave it out")
         if isinstance(self.text, BpeText) and self.text.dropout:
@@ -271,7 +272,11 @@ class ClassifyTask:
 
         every = lines()
         # Where the run begins with another's encoder, the tokenizer is that one's.
-        text = None if recipe.init_from is not None else train_tokenizers(recipe.text, every, (), recipe.seed)
+        text = None
+        if recipe.init_from is None:
+            vectors = recipe.model.vectors
+            more = () if vectors is None else vector_words(vectors.path, vectors.more_words, base=self.base)
+            text = train_tokenizers(recipe.text, every, (), recipe.seed, given=more)
         deque(every, maxlen=0)  # bytes are learnt from nothing: the labels are
         if len(seen) < 2:
             raise UsageError(

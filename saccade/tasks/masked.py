@@ -25,6 +25,7 @@ from saccade.data.corpus import (
     has_split,
     is_joined,
     most_tokens,
+    on_bad_of,
     read_lines,
     rows_of,
     split_lines,
@@ -72,7 +73,7 @@ class MaskedRecipe(Recipe):
     task: Literal["masked-language-model"]
     """masked-language-model: learn what stands in the blanks of a text."""
     data: MaskedData
-    """The text: your own files, or generated sentences."""
+    """The text: your own files, the texts of a classifier's data without their labels, or generated sentences."""
     text: TextConfig
     """How text is cut into tokens."""
     model: MaskedConfig
@@ -143,9 +144,8 @@ class MaskedRecipe(Recipe):
         assert isinstance(loaded.model, MaskedModel)
         tokenizer = tokenizer_of(loaded)
         if files:
-            on_bad = self.data.on_bad if isinstance(self.data, CorpusData) else "refuse"
             names = [str(each.absolute()) for each in files]
-            lines = read_lines(names, base=base, on_bad=on_bad, counts=Counts())
+            lines = read_lines(names, base=base, on_bad=on_bad_of(self.data), counts=Counts())
         elif not has_split(self.data, split):
             raise UsageError(f"the recipe names no {split} data. Name a file of text, or take --split valid.")
         else:

@@ -28,8 +28,8 @@ def check_vectors(vectors: VectorsConfig | None, text_kind: str, *, takes_more: 
         )
     if vectors.more_words and not takes_more:
         raise ValueError(
-            f"model.vectors.more_words is {vectors.more_words}: only tagging with text.kind words gives ids to words "
-            "that the training text does not have. Leave it out"
+            f"model.vectors.more_words is {vectors.more_words}: only tagging and classification give ids to words that "
+            "the training text does not have, and not where the words are those of another run. Leave it out"
         )
 
 

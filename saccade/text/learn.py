@@ -7,7 +7,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import tokenizers as library
@@ -29,13 +29,16 @@ LEAST_PAIRS = 2
 LONGEST_UNIT = 1000
 
 
-def train_tokenizers(config: TextConfig, sources: Iterable[str], targets: Iterable[str], seed: int) -> TextPair:
+def train_tokenizers(
+    config: TextConfig, sources: Iterable[str], targets: Iterable[str], seed: int, *, given: Iterable[str] = ()
+) -> TextPair:
     """The tokenizers for both sides, learnt from at most `config.sample` lines of each, of both together where shared.
 
-    Each side is read once, the source first.
+    Each side is read once, the source first. `given`: of one shared vocabulary of words, words that get an id behind
+    the others, as far as there is room, though they do not stand in the lines, because something is known of them.
     """
     if config.shared:
-        both = _train(config, chain(sources, targets), seed)
+        both = _train(config, chain(sources, targets), seed, given)
         return TextPair(both, both, shared=True)
     of_source, of_target = sides(config)
     return TextPair(_train(of_source, sources, seed), _train(of_target, targets, seed), shared=False)
@@ -55,7 +58,7 @@ def sample_lines(lines: Iterable[str], count: int, seed: int) -> list[str]:
     return [line for _, line in sorted(kept)]
 
 
-def _train(config: SideText, lines: Iterable[str], seed: int) -> Tokenizer:
+def _train(config: SideText, lines: Iterable[str], seed: int, given: Iterable[str] = ()) -> Tokenizer:
     normalizer = layout.normalizer(config.normalize, config.lowercase)
     bytes_only = Tokenizer(TokenizerFile(normalizer=normalizer, model=_bpe([], [])).write())
     if isinstance(config, ByteSide):
@@ -69,10 +72,11 @@ def _train(config: SideText, lines: Iterable[str], seed: int) -> Tokenizer:
         case CharSide():
             model = _bpe(_most_frequent(_count_characters(text), config.size - len(RESERVED)), [])
         case WordSide():
+            room, more = config.size - len(SPECIALS), map(bytes_only.normalise, given)
             if config.cut == "spaces":
-                words = _learn_words(text, config.size - len(SPECIALS), pre_tokenizers.WhitespaceSplit())
+                words = _learn_words(text, room, pre_tokenizers.WhitespaceSplit(), given=more)
                 return Tokenizer(TokenizerFile.at_spaces(normalizer, words).write())
-            model = _learn_words(text, config.size - len(SPECIALS))
+            model = _learn_words(text, room, given=(f" {word}" for word in more))  # as most words stand in a text
         case BpeSide():
             model = _learn_bpe(text, config.size - len(RESERVED))
         case UnigramSide():
@@ -153,12 +157,21 @@ def _learn_unigram(lines: Sequence[str], room: int) -> UnigramModel:
     return UnigramModel(vocab=[(piece, scores.get(piece, 0.0)) for piece in _numbered(RESERVED, best)])
 
 
-def _learn_words(lines: Sequence[str], room: int, cut: pre_tokenizers.PreTokenizer | None = None) -> WordModel:
+def _learn_words(
+    lines: Sequence[str],
+    room: int,
+    cut: pre_tokenizers.PreTokenizer | None = None,
+    *,
+    given: Iterable[str] = (),
+) -> WordModel:
     """A word that is spelt as a reserved token is that token, which takes no room."""
     trainer = trainers.WordLevelTrainer(vocab_size=room + len(SPECIALS), show_progress=False)
     learnt = _run(models.WordLevel(), trainer, lines, cut)["vocab"]
     ranked = [word for word in sorted(learnt, key=learnt.__getitem__) if word not in SPECIALS]
-    return WordModel(vocab=_numbered(SPECIALS, ranked[:room]))
+    every = dict.fromkeys(ranked[:room])
+    more = (word for word in given if word not in SPECIALS and word not in every)
+    every.update(dict.fromkeys(islice(dict.fromkeys(more), room - len(every))))
+    return WordModel(vocab=_numbered(SPECIALS, list(every)))
 
 
 def _numbered(reserved: Sequence[str], pieces: Sequence[str]) -> dict[str, int]:

@@ -10,9 +10,10 @@ import torch
 
 import saccade
 from saccade import checkpoint
-from saccade.data.corpus import Rows, TextLine, rows_of
+from saccade.data.corpus import Rows, TextLine, has_split, rows_of, split_lines
 from saccade.data.files import Counts
 from saccade.data.masking import MASK
+from saccade.data.splits import Split
 from saccade.errors import UsageError
 from saccade.models.masked import MaskedModel
 from saccade.recipe import Recipe, parse_recipe
@@ -25,6 +26,7 @@ from tests.support.killing import leftovers, logged, trace
 from tests.support.tiny import notes
 
 every_model = pytest.mark.parametrize("model", MODELS)
+SIDES: tuple[Split, ...] = ("train", "valid")
 
 
 @pytest.fixture(scope="module")
@@ -309,3 +311,31 @@ def test_a_text_without_tokens_to_predict_cannot_be_scored(corpus: Path, tmp_pat
     assert isinstance(loaded.model, MaskedModel)
     ids = Tokens.of([[MASK, END]])
     assert loaded.model(ids).shape == (1, 2, loaded.sizes["text"])
+
+
+def test_a_classifiers_texts_are_learnt_without_their_labels(tmp_path: Path) -> None:
+    """As plain text of the same lines; what is held out of them is validated; their encoder goes on to the labels."""
+    lines = [(label, f"the film is {label}") for _ in range(60) for label in ("good", "bad")]
+    (tmp_path / "a.tsv").write_text("".join(f"{label}\t{i} {text}\n" for i, (label, text) in enumerate(lines)))
+    data: dict[str, Any] = {"kind": "files", "train": {"tsv": "a.tsv"}, "hold_out": 0.2, "max_length": 8}
+    shared: dict[str, Any] = {
+        "text": {"kind": "word"},
+        "train": {"updates": 2, "batch_tokens": 64, "validate_every": 2, "workers": 0},
+        "data": data,
+    }
+    encoder = {"kind": "transformer", "layers": 1, "width": 8, "heads": 2}
+    chosen = parse_recipe({"task": "masked-language-model", "model": {"encoder": encoder}, **shared})
+    assert isinstance(chosen, MaskedRecipe)
+    kept = {split: [x.text for x in split_lines(chosen.data, split, base=tmp_path, counts=Counts())] for split in SIDES}
+    assert sorted(kept["train"] + kept["valid"]) == sorted(f"{i} {text}" for i, (_, text) in enumerate(lines))
+    assert 0 < len(kept["valid"]) < len(kept["train"])
+    assert not has_split(chosen.data, "test")
+    assert set(chosen.checked(tmp_path)) == set(SIDES)
+    first = saccade.train(chosen, tmp_path / "first", device="cpu", base=tmp_path)
+    loaded = checkpoint.load(first.path, torch.device("cpu"))
+    assert chosen.scores(loaded, [], "valid", tmp_path)["accuracy"].value == pytest.approx(first.best["accuracy"])
+    model = {"kind": "sequence", "encoder": encoder, "pooling": "last"}
+    then = parse_recipe({"task": "classify", "model": model, "init_from": str(first.path), **shared})
+    told: list[Any] = []
+    saccade.train(then, tmp_path / "then", device="cpu", base=tmp_path, on_event=told.append)
+    assert any("weights of the encoder were taken" in str(event) for event in told)

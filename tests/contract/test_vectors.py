@@ -11,6 +11,7 @@ from saccade import checkpoint, config
 from saccade.errors import UsageError
 from saccade.recipe import parse_recipe
 from saccade.text import TextPair
+from saccade.types import UNKNOWN
 from tests.support.tiny import recipe, write_corpus
 
 VECTORS = "a 1 2 3 4 5 6 7 8\nelsewhere 8 7 6 5 4 3 2 1\n"
@@ -92,10 +93,43 @@ def test_other_tasks_begin_with_them(name: str, corpus: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("cut", "size", "known"), [("signs", 100, 2), ("spaces", 100, 2), ("spaces", 13, 1), ("signs", 9, 0)]
+)
+def test_a_classifier_gives_ids_to_words_that_only_the_file_has(
+    corpus: Path, tmp_path: Path, cut: str, size: int, known: int
+) -> None:
+    """As many as there is room for, behind the words of the training text, with their vectors."""
+    lines = (corpus / "train.src").read_text().splitlines()
+    (corpus / "labelled.tsv").write_text("".join(f"{'xy'[i % 2]}\t{line}\n" for i, line in enumerate(lines)))
+    (corpus / "vectors.txt").write_text(
+        VECTORS + "beyond 1 1 1 1 1 1 1 1\nelsewhere 0 0 0 0 0 0 0 0\nlast 2 2 2 2 2 2 2 2\n"
+    )
+    text = f"""
+        task: classify
+        data: {{kind: files, train: {{tsv: labelled.tsv}}, valid: {{tsv: labelled.tsv}}}}
+        text: {{kind: word, cut: {cut}, size: {size}, lowercase: true}}
+        model:
+          kind: sequence
+          encoder: {{kind: lstm, width: 8}}
+          vectors: {{path: vectors.txt, freeze: true, more_words: 4}}
+        train: {{updates: 2, batch_tokens: 128, validate_every: 2, workers: 0}}
+    """
+    run = saccade.train(parse_recipe(config.parse_yaml(text, "more")), tmp_path / "run", device="cpu", base=corpus).path
+    tokenizer, before = TextPair.load(run).source, " " if cut == "signs" else ""
+    model = checkpoint.load(run, torch.device("cpu")).model
+    (table,) = (part.weight for part in model.modules() if isinstance(part, nn.Embedding))
+    found = [ids for word in ("elsewhere", "Beyond", "last") if (ids := tokenizer.encode(before + word)) != [UNKNOWN]]
+    assert len(found) == known  # the file's last word is its fifth
+    assert [table[ids[0]].tolist() for ids in found] == [[8, 7, 6, 5, 4, 3, 2, 1], [1] * 8][:known]
+    assert tokenizer.size <= size
+    assert all(number >= tokenizer.size - known for (number,) in found)
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         (("text={kind: char}",), "model.vectors has vectors of words, but text.kind is char"),
-        (("text={kind: word}", "model.vectors.more_words=3"), "only tagging with text.kind words gives ids"),
+        (("text={kind: word}", "model.vectors.more_words=3"), "only tagging and classification give ids"),
         (
             ("text={kind: word}", "model.vectors.freeze=true", "model.tie=all", "model.decoder.attention={}"),
             "vectors.freeze holds the token vectors, but they are tied to the output",

@@ -68,7 +68,7 @@ def on_stand_in(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Recipe:
         short = ["decode.max_length=20", "train.batch_sentences=4", "train.precision=fp32"]
         held = ["data.hold_out=0.1"] if "hold_out" in shipped_text(name) else []
         return saccade.recipe(name, *QUICK, *short, *held)
-    if recipe.task == "classify":
+    if recipe.task == "classify" or isinstance(recipe.data, LabelledData):
         return labelled_stand_in(recipe, name, folder)
     match recipe.data:
         case DatesData() | GrammarData() | NoticesData():

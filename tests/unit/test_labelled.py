@@ -114,7 +114,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
     ("split", "told"),
     [
         ({}, "none is given"),
-        ({"tsv": "a", "jsonl": "b"}, "both are given"),
+        ({"tsv": "a", "jsonl": "b"}, "`tsv` and `jsonl` are given"),
         ({"jsonl": "a", "header": True}, "`header` describes `tsv`"),
         ({"jsonl": "a", "text": 2}, "`text` is 2; of `jsonl` it is the name of a field"),
         ({"tsv": "a", "label": "gold"}, "`label` is 'gold'; of `tsv` it is the number of a column"),
@@ -219,3 +219,87 @@ def test_documents() -> None:
 def test_only_so_many_characters_are_looked_at() -> None:
     reading = Reading("sequence", starts=False, ends=True, max_length=9, max_sentences=9, max_characters=3)
     assert reading.rows([("aaa",), ("aaab",)], letters) == ([[[97] * 3 + [END]]] * 2, [False, True])
+
+
+TREES = ["(3 (2 It) (4 (2 's) (3 fun)))", "(2 (2 It) (1 (2 's) (1 (2 a) (1 8\u00a01\\/2))))"]
+
+
+def write_trees(folder: Path, *lines: str) -> None:
+    (folder / "a.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def test_trees_as_sentences_and_as_phrases(tmp_path: Path) -> None:
+    write_trees(tmp_path, *TREES)
+    found, counts = read({"trees": "a.txt"}, tmp_path)
+    assert [(each.label, each.texts[0]) for each in found] == [("3", "It 's fun"), ("2", "It 's a 8\u00a01\\/2")]
+    assert (counts.lines, counts.kept) == (2, 2)
+    found, counts = read({"trees": "a.txt", "phrases": True}, tmp_path)
+    assert [(each.label, each.texts[0], each.place) for each in found] == [
+        ("2", "It", "a.txt:1"),
+        ("2", "'s", "a.txt:1"),
+        ("3", "fun", "a.txt:1"),
+        ("4", "'s fun", "a.txt:1"),
+        ("3", "It 's fun", "a.txt:1"),  # and the second tree's `It` and `'s` stood here before
+        ("2", "a", "a.txt:2"),
+        ("1", "8\u00a01\\/2", "a.txt:2"),
+        ("1", "a 8\u00a01\\/2", "a.txt:2"),
+        ("1", "'s a 8\u00a01\\/2", "a.txt:2"),
+        ("2", "It 's a 8\u00a01\\/2", "a.txt:2"),
+    ]
+    assert (counts.lines, counts.kept) == (10, 10)
+
+
+def test_labels_are_renamed_and_others_left_out_and_counted(tmp_path: Path) -> None:
+    write_trees(tmp_path, *TREES)
+    binary = {"trees": "a.txt", "phrases": True, "labels": {0: "bad", 1: "bad", 3: "good", 4: "good"}}
+    found, counts = read(binary, tmp_path)
+    assert [each.label for each in found] == ["good", "good", "good", "bad", "bad", "bad"]
+    assert (counts.lines, counts.kept, counts.other_label) == (10, 6, 4)
+    assert "Texts left out because their label is none of those asked for: 4." in counts.sentences("text")
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_held_out_phrases_are_counted_on_one_side(tmp_path: Path, share: float) -> None:
+    write_trees(tmp_path, *TREES)
+    split = {"trees": "a.txt", "phrases": True, "labels": {1: "bad", 3: "good", 4: "good"}}
+    sides = [read(split, tmp_path, chosen=Chosen(share, held_out=held_out)) for held_out in (True, False)]
+    assert sum(counts.lines for _, counts in sides) == 10
+    assert sum(counts.other_label for _, counts in sides) == 4
+    assert sorted(each.texts for found, _ in sides for each in found) == sorted(
+        each.texts for each in read(split, tmp_path)[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("", "the line is empty"),
+        ("fun", "more or else than one tree"),
+        ("(3 fun) (3 fun)", "more or else than one tree"),
+        ("(3 (2 It) (3 fun)", "1 brackets are left open"),
+        ("(3 fun))", "more or else than one tree"),
+        ("((3 fun))", "a bracket opens without a label"),
+        ("(3 (2 It) (3))", "the brackets of a label '3' hold no word"),
+        ("(3 " * 501 + "fun" + ")" * 501, "more than 500 brackets"),
+    ],
+)
+def test_what_is_no_tree_is_refused_by_line_or_left_out(tmp_path: Path, line: str, told: str) -> None:
+    write_trees(tmp_path, TREES[0], line)
+    with pytest.raises(UsageError, match=rf"a.txt:2: no tree with a label at every node: .*{told}.*on_bad to repair"):
+        read({"trees": "a.txt"}, tmp_path)
+    found, counts = read({"trees": "a.txt"}, tmp_path, on_bad="repair")
+    assert (len(found), counts.lines, counts.bad_rows) == (1, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("split", "told"),
+    [
+        ({"tsv": "a", "trees": "b"}, "give one of `tsv`, `jsonl` and `trees`; `tsv` and `trees` are given"),
+        ({"tsv": "a", "phrases": True}, "`phrases` describes `trees`, which is not given"),
+        ({"trees": "a", "text": 2}, "`text` is 2, but `trees` have their labels and words in themselves"),
+        ({"tsv": "a", "labels": {}}, "at least 1 item"),
+    ],
+)
+def test_settings_of_trees_that_make_no_sense(split: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        Labelled.model_validate(split)
