@@ -1,6 +1,6 @@
 """The front page of the results: the protocol, and for every row its best setting beside the published numbers.
 
-    python -m bench.index [--results docs/results]
+python -m bench.index [--results docs/results]
 """
 
 import argparse
