@@ -9,7 +9,7 @@ endif
 JOBS ?= 2
 CHROMIUM := $(firstword $(wildcard /usr/bin/chromium /usr/bin/google-chrome))
 
-.PHONY: help demo test check install browser results soak bench-corpus bench-prepare bench-peers settings schema wheel clean
+.PHONY: help demo test check install browser results results-quick soak bench-corpus bench-prepare bench-peers settings schema wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -41,8 +41,12 @@ ifeq ($(CHROMIUM),)
 	  || echo "no Chromium could be installed: the tests of pages will be skipped" >&2; fi
 endif
 
-results: install ## train and score a row of docs/results: make results ROW=multi30k
-	$(BIN)/python -m bench.results $(ROW) --jobs $(JOBS)
+OUT ?= runs/results
+results: install ## choose, train and score a row of docs/results: make results ROW=multi30k
+	$(BIN)/python -m bench.results $(ROW) --jobs $(JOBS) --out $(OUT)
+
+results-quick: install ## a small slice of the results on a CPU, in minutes, into runs/results
+	$(BIN)/python -m bench.results quick --jobs $(JOBS) --out $(OUT) --device cpu
 
 soak: install ## kill and resume trainings fifty times
 	$(BIN)/python -m bench.soak_resume --kills 50

@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.results import _commit
+from bench.trial import commit
 
 if TYPE_CHECKING:
     from saccade.align import AlignConfig
@@ -74,7 +74,7 @@ def main() -> None:
         "jobs": options.jobs,
         "trained": trained,
         "rows": list(scores(options, folder, runs)),
-        "commit": _commit(),
+        "commit": commit(),
     }
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "alignments.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")

@@ -11,12 +11,21 @@ ROWS = Path(__file__).parent / "rows"
 
 
 @dataclass(frozen=True)
+class First:
+    """What is trained before a setting, with its seed; `{first}` in the setting's changes becomes that run's folder."""
+
+    recipe: str
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Setting:
     """One line of the row: a recipe with changes, or a `program` (`python -m …`) that answers as `bench.trial` does."""
 
     name: str
     recipe: str | None
     program: str | None
+    first: First | None
     year: int | None
     seeds: tuple[int, ...]
     changes: tuple[str, ...]
@@ -53,14 +62,14 @@ class Row:
         return next(each for each in self.settings if each.name == name)
 
 
-def row_names() -> list[str]:
-    return sorted(path.stem for path in ROWS.glob("*.yaml"))
+def row_names(folder: Path = ROWS) -> list[str]:
+    return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
-def read_row(name: str) -> Row:
-    if name not in row_names():
-        sys.exit(f"ROW is {name!r}; bench/rows has {', '.join(row_names())}.")
-    content: dict[str, Any] = yaml.safe_load((ROWS / f"{name}.yaml").read_text(encoding="utf-8"))
+def read_row(name: str, folder: Path = ROWS) -> Row:
+    if name not in row_names(folder):
+        sys.exit(f"ROW is {name!r}; bench/rows has {', '.join(row_names(folder))}.")
+    content: dict[str, Any] = yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
     points = tuple(tuple(point) for point in content.pop("tune", [[]]))
     changes = tuple(content.pop("set", ()))
     row = Row(
@@ -82,6 +91,7 @@ def _setting(content: dict[str, Any], changes: tuple[str, ...], points: tuple[tu
         name=content.pop("name"),
         recipe=content.pop("recipe", None),
         program=content.pop("program", None),
+        first=_first(content.pop("first")) if "first" in content else None,
         year=content.pop("year", None),
         seeds=tuple(content.pop("seeds")),
         changes=(*changes, *content.pop("set", ())),
@@ -89,6 +99,12 @@ def _setting(content: dict[str, Any], changes: tuple[str, ...], points: tuple[tu
     )
     _nothing_left(content, setting.name)
     return setting
+
+
+def _first(content: dict[str, Any]) -> First:
+    first = First(recipe=content.pop("recipe"), changes=tuple(content.pop("set", ())))
+    _nothing_left(content, f"first: {first.recipe}")
+    return first
 
 
 def _ensemble(content: dict[str, Any]) -> Ensemble:

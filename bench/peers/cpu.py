@@ -23,7 +23,7 @@ from bench.peers.floor import flops_per_target_token
 from bench.peers.install import TORCH, python_of
 from bench.peers.page import render
 from bench.peers.toolkits import ABLE, HERE, NAMES, ModelName, Order
-from bench.results import _commit
+from bench.trial import commit
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
 USUAL = ["saccade", "eole", "onmt", "fairseq", "hf"]
@@ -179,7 +179,7 @@ def _result(
         "processor": _processor(),
         "python": platform.python_version(),
         "torch": TORCH.removeprefix("torch=="),
-        "commit": _commit(),
+        "commit": commit(),
     }
 
 

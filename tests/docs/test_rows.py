@@ -18,11 +18,14 @@ def test_a_setting_is_a_recipe_at_every_point_of_the_grid(row: Row, setting: Set
         if setting.recipe:
             recipe, _ = load_recipe(setting.recipe, (*setting.changes, *point, f"seed={setting.seeds[0]}"))
             assert recipe.seed == setting.seeds[0]
+    if setting.first:
+        assert any("{first}" in change for change in setting.changes)
+        load_recipe(setting.first.recipe, setting.first.changes)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 def test_names_are_known_and_their_own(row: Row) -> None:
-    names = [each.name for each in (*row.settings, *row.ensembles)]
+    names = [*(each.name for each in row.settings), *(each.name for each in row.ensembles)]
     assert len(set(names)) == len(names)
     assert set(row.metrics or ()) <= set(METRICS)
     for ensemble in row.ensembles:

@@ -1,0 +1,140 @@
+"""A row as a picture: the score of every setting against the year of its paper, and against what its training costs.
+
+python -m bench.lineage ROW [--results docs/results] [--out docs/pictures/lineage-ROW.png]
+"""
+
+import argparse
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.ledger import Ledger
+from bench.results_page import minutes_alone
+from bench.row import read_row
+from saccade.view.files import write_atomically
+from saccade.view.sheet import FAINT, INK, encode, fonts, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito (2008): a colour for each year, told apart by every eye.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_RULE = "#e6eaee"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One setting: its score with every seed, and the minutes of its training with the machine to itself."""
+
+    name: str
+    year: int
+    scores: tuple[float, ...]
+    minutes: float | None
+
+    @property
+    def mean(self) -> float:
+        return statistics.mean(self.scores)
+
+
+def rungs(ledger: Ledger) -> tuple[str, list[Rung]]:
+    """The name of the first metric, and every setting that has been trained and has a year, oldest first."""
+    found, metric = [], ""
+    for setting in ledger.row.settings:
+        runs = ledger.runs(setting)
+        if runs and setting.year:
+            alone = ledger.alone.get(setting.name)
+            minutes = minutes_alone(runs, alone["target_tokens_per_second"]) if alone else None
+            metric = runs[0]["scores"][0]["name"]
+            scores = tuple(run["scores"][0]["value"] for run in runs)
+            found.append(Rung(setting.name, setting.year, scores, minutes))
+    for ensemble in ledger.row.ensembles:
+        if (runs := ledger.joint_runs(ensemble)) and ensemble.year:
+            costs = [rung.minutes for rung in found if rung.name in ensemble.members]
+            known = [cost for cost in costs if cost is not None]
+            minutes = sum(known) if len(known) == len(ensemble.members) else None
+            scores = tuple(run["scores"][0]["value"] for run in runs)
+            found.append(Rung(ensemble.name, ensemble.year, scores, minutes))
+    return metric, sorted(found, key=lambda rung: rung.year)
+
+
+def draw(found: list[Rung], *, metric: str, title: str) -> "Figure":
+    """Left: a line for each setting, oldest above, a dot for each seed. Right: the numbered settings over cost."""
+    figure = new_figure()
+    height = 1.75 + 0.27 * len(found)
+    figure.set_size_inches(11.0, height)
+    left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.0))
+    figure.subplots_adjust(left=0.31, right=0.975, top=1 - 0.85 / height, bottom=0.62 / height, wspace=0.16)
+    colours = dict(zip(sorted({rung.year for rung in found}), _COLOURS, strict=False))
+    _ladder(left, found, colours, metric)
+    _costs(right, found, colours, metric)
+    seeds = sorted({len(rung.scores) for rung in found})
+    told = f"{metric}; small dots are seeds ({' or '.join(map(str, seeds))} each), large ones their mean."
+    for inches, text, size, weight, colour in ((0.2, title, 12, "bold", INK), (0.45, told, 9, "normal", FAINT)):
+        figure.text(
+            0.02, 1 - inches / height, text, fontsize=size, fontweight=weight, color=colour, va="top",
+            family=fonts(), parse_math=False,
+        )  # fmt: skip
+    return figure
+
+
+def _ladder(axes: "Axes", found: list[Rung], colours: dict[int, str], metric: str) -> None:
+    for place, rung in enumerate(found):
+        colour = colours[rung.year]
+        axes.plot(rung.scores, [place] * len(rung.scores), "o", color=colour, markersize=3.5, alpha=0.5)
+        axes.plot([rung.mean], [place], "o", color=colour, markersize=7)
+    names = [f"{rung.name}   {rung.year}   {number:>2}" for number, rung in enumerate(found, 1)]
+    axes.set_yticks(range(len(found)), names)
+    axes.set_ylim(len(found) - 0.4, -0.6)
+    axes.set_xlabel(metric, fontsize=8.5, color=FAINT, family=fonts())
+    _plain(axes)
+    axes.grid(axis="both", color=_RULE, linewidth=0.8)
+
+
+def _costs(axes: "Axes", found: list[Rung], colours: dict[int, str], metric: str) -> None:
+    for number, rung in enumerate(found, 1):
+        if rung.minutes is not None:
+            axes.plot([rung.minutes], [rung.mean], "o", color=colours[rung.year], markersize=13)
+            axes.text(
+                rung.minutes, rung.mean, str(number), color="white", fontsize=7.5, fontweight="bold", ha="center",
+                va="center_baseline", family=fonts(),
+            )  # fmt: skip
+    axes.set_xscale("log")
+    ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
+    costs = [rung.minutes for rung in found if rung.minutes is not None] or [1.0]
+    axes.set_xlim(min(costs) / 1.4, max(costs) * 1.4)
+    axes.set_xticks([tick for tick in ticks if min(costs) / 1.4 <= tick <= max(costs) * 1.4])
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.minorticks_off()
+    axes.set_xlabel("minutes of training, the machine to itself", fontsize=8.5, color=FAINT, family=fonts())
+    axes.set_ylabel(metric, fontsize=8.5, color=FAINT, family=fonts())
+    _plain(axes)
+    axes.grid(color=_RULE, linewidth=0.8)
+
+
+def _plain(axes: "Axes") -> None:
+    axes.tick_params(labelsize=8.5, labelcolor=INK, length=0, labelfontfamily="DejaVu Sans")
+    axes.set_axisbelow(True)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color("#c9d1d9")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.lineage")
+    parser.add_argument("row", help="a name in bench/rows")
+    parser.add_argument("--results", type=Path, default=Path("docs/results"))
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    row = read_row(options.row)
+    metric, found = rungs(Ledger(row, options.results))
+    if not found:
+        parser.exit(2, f"{options.results}: nothing of {options.row} is trained to its end there.\n")
+    path = options.out or Path(f"docs/pictures/lineage-{options.row}.png")
+    write_atomically(path, encode(draw(found, metric=metric, title=row.title)))
+    print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""The page of a row: the settings with their chosen points, every seed, the whole grid, and how they were made."""
+
+import statistics
+from typing import Any
+
+from bench.ledger import Job, Ledger
+from bench.row import Ensemble, Setting
+from saccade.view.table import markdown
+
+Done = list[tuple[Setting | Ensemble, list[dict[str, Any]]]]
+"""What was trained, and what came of each of its seeds."""
+
+
+def page(ledger: Ledger, command: str) -> str:
+    row = ledger.row
+    every: Done = [(setting, ledger.runs(setting)) for setting in row.settings]
+    every += [(ensemble, ledger.joint_runs(ensemble)) for ensemble in row.ensembles]
+    every = [(each, runs) for each, runs in every if runs]
+    if not every:
+        return f"# {row.title}\n\nNothing of it is trained to its end yet.\n"
+    parts = [f"# {row.title}", _summary(ledger, every)]
+    parts += [f"For comparison: {row.anchor.strip()}"] if row.anchor else []
+    parts += [f"## What was found\n\n{row.findings.strip()}"] if row.findings else []
+    parts += [f"## Every seed\n\n{_seeds(every)}\n\n{_INTERVALS}"]
+    parts += [_grid(ledger)] if any(len(setting.points) > 1 for setting in row.settings) else []
+    parts += [f"## How it was made\n\n{_made(every, command)}"]
+    return "\n\n".join(parts) + "\n"
+
+
+_INTERVALS = """\
+Intervals are 95 %: bootstrap over the test lines, or Wilson's of a share of them. They do not cover the choice of the
+training seed, which is why seeds stand as rows of their own. tokens/s: non-padding target tokens in training, median
+over the log, while other trainings shared the machine; alone: 100 updates with the machine to itself."""
+
+
+def _summary(ledger: Ledger, every: Done) -> str:
+    """One line a setting: the mean over its seeds, and their standard deviation."""
+    rows, columns = [], ["setting"]
+    for each, runs in every:
+        cells = {"setting": each.name, "year": str(each.year or ""), "seeds": str(len(runs))}
+        for name, values in _values(runs).items():
+            spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+            cells[name] = f"{statistics.mean(values):.2f}{spread}"
+            columns += [name] if name not in columns else []
+        cells["parameters"] = _millions(runs[0]["parameters"])
+        if isinstance(each, Setting):
+            cells |= _setting_cells(ledger, each, runs)
+        rows.append(cells)
+    tail = ["year", "seeds", "parameters", "updates", "tokens/s alone", "minutes alone", "chosen"]
+    return markdown(rows, [*columns, *(name for name in tail if any(cells.get(name) for cells in rows))])
+
+
+def _values(runs: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """Of every metric on the test part, and of the first metric on the other sets: its value with each seed."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        for score in run["scores"]:
+            found.setdefault(score["name"], []).append(score["value"])
+        for test, scores in run["tests"].items():
+            for score in scores[:1]:
+                found.setdefault(f"{score['name']}, {test}", []).append(score["value"])
+    return found
+
+
+def _setting_cells(ledger: Ledger, setting: Setting, runs: list[dict[str, Any]]) -> dict[str, str]:
+    cells = {"updates": f"{statistics.median(run['updates'] for run in runs):,.0f}"}
+    if len(setting.points) > 1:
+        cells["chosen"] = ", ".join(ledger.chosen(setting) or ())
+    if alone := ledger.alone.get(setting.name):
+        rate = alone["target_tokens_per_second"]
+        cells["tokens/s alone"] = f"{rate:,.0f}"
+        cells["minutes alone"] = f"{minutes_alone(runs, rate):.1f}"
+    return cells
+
+
+def minutes_alone(runs: list[dict[str, Any]], rate: float) -> float:
+    """How long the training itself would take with the machine to itself; a run before it is not counted."""
+    return float(statistics.median(run["tokens"] for run in runs)) / rate / 60
+
+
+def _seeds(every: Done) -> str:
+    rows, columns = [], ["setting", "seed"]
+    for each, runs in every:
+        for run in runs:
+            cells = {"setting": each.name, "seed": str(run["seed"])}
+            for score in run["scores"]:
+                interval = "" if score["low"] is None else f" [{score['low']:.2f}, {score['high']:.2f}]"
+                cells[score["name"]] = f"{score['value']:.2f}{interval}"
+                columns += [score["name"]] if score["name"] not in columns else []
+            rows.append(cells | _costs(run))
+    return markdown(rows, [*columns, "best update", "tokens/s", "time", "peak memory"])
+
+
+def _costs(run: dict[str, Any]) -> dict[str, str]:
+    if "seconds" not in run:  # an ensemble was not trained
+        return {}
+    before = run.get("first", {}).get("seconds", 0.0)
+    rate = run["target_tokens_per_second"]
+    return {
+        "best update": f"{run['best_update']:,}" + (f" (mean of {run['averaged']})" if run.get("averaged") else ""),
+        "tokens/s": "" if rate is None else f"{rate:,.0f}",
+        "time": f"{(run['seconds'] + before) / 60:.1f} min",
+        "peak memory": f"{run['peak_memory_bytes'] / 2**30:.2f} GiB",
+    }
+
+
+def _grid(ledger: Ledger) -> str:
+    """What every point reached on the validation data, and which one was taken."""
+    row = ledger.row
+    points = row.settings[0].points
+    rows = []
+    for setting in row.settings:
+        cells, choice = {"setting": setting.name}, ledger.chosen(setting)
+        for number, point in enumerate(points, 1):
+            trial = ledger.trial(Job(setting, point, setting.seeds[0]))
+            if trial is not None:
+                value = f"{trial['valid'][trial['metric']]:.3f}" if trial["valid"] else "diverged"
+                cells[f"point {number}"] = f"**{value}**" if point == choice else value
+                cells["by"] = trial["metric"]
+        rows.append(cells)
+    told = [f"{number}. {', '.join(f'`{each}`' for each in point)}" for number, point in enumerate(points, 1)]
+    table = markdown(rows, ["setting", "by", *(f"point {number}" for number in range(1, len(points) + 1))])
+    heading = "## The grid\n\nThe same points for every setting, with the first seed, on the validation data alone:"
+    return "\n\n".join((heading, "\n".join(told), table))
+
+
+def _made(every: Done, command: str) -> str:
+    runs = [run for _, found in every for run in found]
+    signatures = dict.fromkeys(s["signature"] for run in runs for s in run["scores"] if s["signature"])
+    commits = dict.fromkeys(run["commit"] for run in runs)
+    machines = dict.fromkeys(
+        f"{run['environment']['gpu'] or run['environment']['processor']}, "
+        f"torch {run['environment']['packages']['torch']}, Python {run['environment']['python']}"
+        for run in runs
+    )
+    lines = [f"- signature: `{signature}`" for signature in signatures]
+    lines += [f"- command: `{command}`", f"- commit: {', '.join(commits)}", f"- machine: {'; '.join(machines)}"]
+    return "\n".join(lines)
+
+
+def _millions(parameters: int) -> str:
+    return f"{parameters / 1e6:.2f}M"

@@ -1,0 +1,177 @@
+"""Train one setting of a row with one seed, score it, and print what came out as one line of JSON.
+
+    python -m bench.trial --row multi30k --recipe multi30k-lstm --seed 1 [--set NAME=VALUE]… [--folder runs/one]
+
+A process of its own, so that several small trainings share one GPU. With `--first` another recipe is trained before
+it, and `{first}` in the changes becomes that run's folder. With `--members` nothing is trained: the runs named there
+translate together. With `--speed` the training is cut after so many updates and nothing is scored.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.row import Row, read_row
+
+if TYPE_CHECKING:
+    from saccade.api import TrainedRun
+    from saccade.metrics.names import MetricName
+    from saccade.metrics.score import Score
+    from saccade.model import Model
+    from saccade.recipe import Recipe
+
+
+def main() -> None:
+    options = _options()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.folder or Path(scratch) / "run"
+        print(json.dumps(_together(options) if options.members else _trial(options, folder, Path(scratch) / "first")))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.trial")
+    parser.add_argument("--row", required=True, help="its metrics and further test sets are scored")
+    parser.add_argument("--recipe")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--folder", type=Path, help="where the run stays; without it nothing stays")
+    parser.add_argument("--first", help="a recipe to train before")
+    parser.add_argument("--first-set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--members", nargs="+", type=Path, help="runs of an ensemble")
+    parser.add_argument("--speed", type=int, metavar="UPDATES", help="tell the rate alone")
+    return parser.parse_args()
+
+
+def _trial(options: argparse.Namespace, folder: Path, first: Path) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    changes = list(options.set)
+    if options.first:
+        pretrained, _, _ = _train(options.first, options.first_set, options, first)
+        told["first"] = {"recipe": options.first, "settings": options.first_set} | _costs(pretrained)
+        changes = [each.replace("{first}", str(first)) for each in changes]
+    run, recipe, rates = _train(options.recipe, changes, options, folder)
+    told |= {"seed": options.seed, "settings": options.set} | _costs(run)
+    told |= {"target_tokens_per_second": statistics.median(rates) if rates else None}
+    told |= {"peak_memory_bytes": _peak(options.device), **made_with()}
+    told |= {"valid": run.finished.best, "metric": recipe.train.metric, "best_update": run.finished.best_update}
+    if options.speed or not run.finished.best:  # without a best it diverged before the first validation
+        return told | {"parameters": None, "scores": [], "tests": {}}
+    row, model = read_row(options.row), run.load(options.device)
+    told |= {"parameters": model.parameters}
+    told |= {"averaged": run.finished.averaged, "scores": _told(_scores(recipe, model, _base(options.recipe), row))}
+    return told | {"tests": _tests(model, row)}
+
+
+def _train(
+    name: str, changes: list[str], options: argparse.Namespace, folder: Path
+) -> "tuple[TrainedRun, Recipe, list[float]]":
+    import saccade
+    from saccade.recipe import load_recipe
+    from saccade.train.events import Event, Finished, Logged
+
+    if options.speed:
+        changes = [*changes, f"train.updates={options.speed}", f"train.log_every={max(1, options.speed // 10)}"]
+    recipe, _ = load_recipe(name, (*changes, f"seed={options.seed}"))
+    rates: list[float] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Logged):
+            rates.append(event.tokens_per_second)
+        if not isinstance(event, Finished):
+            print(f"{name} {options.seed}: {event}", file=sys.stderr, flush=True)
+
+    return saccade.train(recipe, folder, device=options.device, on_event=listen), recipe, rates
+
+
+def _base(recipe: str) -> Path:
+    from saccade.recipe import load_recipe
+
+    return load_recipe(recipe, ())[1]
+
+
+def _together(options: argparse.Namespace) -> dict[str, Any]:
+    """Several runs as one model, on the test data of the first."""
+    import saccade
+    from saccade.recipe import load_recipe
+
+    row = read_row(options.row)
+    models = [saccade.load(member, device=options.device) for member in options.members]
+    model = saccade.ensemble(models)
+    recipe, base = load_recipe(options.recipe, (*options.set, f"seed={options.seed}"))
+    told = {"seed": options.seed, "parameters": sum(each.parameters for each in models), **made_with()}
+    return told | {"scores": _told(_scores(recipe, model, base, row)), "tests": _tests(model, row)}
+
+
+def _costs(run: "TrainedRun") -> dict[str, Any]:
+    finished = run.finished
+    return {"updates": finished.update, "tokens": finished.tokens, "seconds": finished.seconds}
+
+
+def _peak(device: str) -> int:
+    import torch
+
+    if torch.cuda.is_available() and device != "cpu":
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def made_with() -> dict[str, Any]:
+    from saccade.train.environment import environment
+
+    return {"environment": environment(), "commit": commit()}
+
+
+def commit() -> str:
+    """Of the checkout; SACCADE_COMMIT where the code was copied to a machine without its history."""
+    if given := os.environ.get("SACCADE_COMMIT"):
+        return given
+    told = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
+    return told.stdout.strip() or "unknown"
+
+
+def _scores(recipe: "Recipe", model: "Model", base: Path, row: Row) -> "list[Score]":
+    """On the recipe's test data: of translations as `Model.evaluate` makes them, of other tasks as `evaluate` does."""
+    from saccade.data.files import Counts
+    from saccade.data.splits import grouped, groups, split_pairs
+    from saccade.tasks.translate import TranslateRecipe
+
+    if not isinstance(recipe, TranslateRecipe):
+        return list(recipe.scores(model.loaded, [], "test", base).values())
+    pairs = list(split_pairs(recipe.data, "test", base=base, counts=Counts()))
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    both = grouped(sources, targets) if groups(recipe.data) else (sources, targets)
+    return list(model.evaluate(*both, metrics=_metrics(row)).scores)
+
+
+def _tests(model: "Model", row: Row) -> dict[str, list[dict[str, Any]]]:
+    """On further test sets: a file of sources and one of references, line by line."""
+    from saccade.data.files import lines, locate
+
+    told = {}
+    for name, files in row.tests.items():
+        both = []
+        for file in files:
+            with locate(file, Path()).path.open("rb") as opened:
+                both.append([line.text for line in lines(opened)])
+        told[name] = _told(list(model.evaluate(both[0], both[1], metrics=_metrics(row)).scores))
+    return told
+
+
+def _metrics(row: Row) -> "list[MetricName] | None":
+    return list(row.metrics) if row.metrics else None  # type: ignore[arg-type]  # a test knows that they are names
+
+
+def _told(scores: "list[Score]") -> list[dict[str, Any]]:
+    return [score.to_dict() for score in scores]
+
+
+if __name__ == "__main__":
+    main()
