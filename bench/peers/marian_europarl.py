@@ -6,8 +6,7 @@
 `row` names the metrics and test sets, `recipe` what stands beside it; all other changes are the recipe's own. The text
 is cut by our tokenizer and the batches are those of our plan, padded; optimiser, rate, schedule, precision, smoothing,
 clipping, validation and the moving average are as the recipe says. The model, the training loop and the search are
-those of transformers, with its own first weights. Prints a line of JSON as bench.trial does. Needs transformers and
-accelerate.
+those of transformers. Prints a line of JSON as bench.trial does. Needs transformers and accelerate.
 
 Shapes: B sentences, S source tokens, T target tokens.
 """
@@ -28,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bench.peers.marian_search import Search
 from bench.row import read_row
@@ -136,7 +135,7 @@ def marian(ready: TranslateReady) -> Any:
     if ready.recipe.model.tie != "all" or not ready.pair.shared or encoder.width != decoder.width:
         sys.exit("Marian has one table of tokens for source, target and output; the recipe must tie all.")
     transformers: Any = importlib.import_module("transformers")
-    return transformers.MarianMTModel(
+    model = transformers.MarianMTModel(
         transformers.MarianConfig(
             vocab_size=ready.pair.source.size,
             d_model=encoder.width,
@@ -160,6 +159,22 @@ def marian(ready: TranslateReady) -> Any:
             decoder_start_token_id=START,
         )
     )
+    _begin(model, encoder.width)
+    return model
+
+
+@torch.no_grad()
+def _begin(model: Any, width: int) -> None:
+    """First weights as those who train translators from nothing choose them (Glorot and Bengio 2010; fairseq, OpenNMT).
+
+    The library's own, of a standard deviation of 0.02, are for models that are loaded: with them it learns far slower.
+    """
+    for name, layer in model.named_modules():
+        if isinstance(layer, nn.Linear) and name != "lm_head":  # that one is the table of tokens
+            nn.init.xavier_uniform_(layer.weight)
+    table = model.get_input_embeddings().weight
+    nn.init.normal_(table, std=width**-0.5)
+    table[PAD] = 0.0
 
 
 class Batches(torch.utils.data.Dataset[dict[str, Tensor]]):

@@ -10,8 +10,8 @@ from saccade.decode.settings import DecodeConfig
 from saccade.text import TextPair
 from saccade.types import END, PAD, START, UNKNOWN
 
-BATCH_TOKENS = 16_384
-"""Rows × longest source of what is translated at once."""
+BATCH_TOKENS = 131_072
+"""Rows × beam × longest source of what is translated at once."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Search:
         outputs = [""] * len(lines)
         longest_first = sorted(range(len(lines)), key=lambda place: -len(sources[place]))
         while longest_first:
-            rows = max(1, BATCH_TOKENS // len(sources[longest_first[0]]))
+            rows = max(1, BATCH_TOKENS // (beam * len(sources[longest_first[0]])))
             places, longest_first = longest_first[:rows], longest_first[rows:]
             for place, ids in zip(places, self._searched([sources[each] for each in places], beam), strict=True):
                 outputs[place] = self.text.target.decode(
