@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from bench.peers.marian_search import Search
 from bench.row import read_row
@@ -43,6 +44,7 @@ from saccade.models.flops import training_flops
 from saccade.models.transformer_config import TransformerConfig
 from saccade.recipe import load_recipe
 from saccade.tasks.translate import TranslateReady, TranslateRecipe
+from saccade.train.loop import is_better
 from saccade.train.optimizer import AdamConfig
 from saccade.train.profile import matrix_rate
 from saccade.train.schedule import InverseSqrtSchedule
@@ -279,14 +281,27 @@ class Watch:
         own = [each.clone() for each in self.weights]
         torch._foreach_copy_(self.weights, self.average)
         self.model.eval()
-        value = float(self.validate().value)
+        values = {"loss": self._loss(), "bleu": float(self.validate().value)}
         self.model.train()
         torch._foreach_copy_(self.weights, own)
-        if not self.best or value > self.best["bleu"]:
-            self.best, self.best_update = {"bleu": value}, self.update
+        if is_better(values, self.best, "bleu"):
+            self.best, self.best_update = values, self.update
             self.best_weights = [each.clone() for each in self.average]
-        print(f"{self.update}: BLEU {value:.2f} on the validation data", file=sys.stderr, flush=True)
+        print(f"{self.update}: {values} on the validation data", file=sys.stderr, flush=True)
         self.mark += time.perf_counter() - began
+
+    def _loss(self) -> float:
+        """Nats a token, without smoothing, as ours is told."""
+        store = self.ready.stores["valid"]
+        plan = Plan(store.lengths, self.ready.recipe.train.planned_tokens, seed=0)
+        total = 0.0
+        batches = Batches(store, plan, len(plan.epoch(0)))
+        for number in range(len(batches)):
+            given = {name: each.to(self.device) for name, each in batches[number].items()}
+            labels_BT = given.pop("labels")
+            logits_NV = self.model(**given, use_cache=False).logits.flatten(0, 1).float()
+            total += float(F.cross_entropy(logits_NV, labels_BT.flatten(), ignore_index=IGNORED, reduction="sum"))
+        return total / float(store.lengths[:, 1].sum())
 
     @torch.no_grad()
     def load_best(self) -> None:
