@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.row import Row, read_row
+from bench.test_sets import read_sides
 
 if TYPE_CHECKING:
     from saccade.api import TrainedRun
@@ -160,15 +161,9 @@ def _scores(recipe: "Recipe", model: "Model", base: Path, row: Row) -> "list[Sco
 
 def _tests(model: "Model", row: Row) -> dict[str, list[dict[str, Any]]]:
     """On further test sets: a file of sources and one of references, line by line."""
-    from saccade.data.files import lines, locate
-
     told = {}
     for name, files in row.tests.items():
-        both = []
-        for file in files:
-            with locate(file, Path()).path.open("rb") as opened:
-                both.append([line.text for line in lines(opened)])
-        told[name] = _told(list(model.evaluate(both[0], both[1], metrics=_metrics(row)).scores))
+        told[name] = _told(list(model.evaluate(*read_sides(files), metrics=_metrics(row)).scores))
     return told
 
 

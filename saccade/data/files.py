@@ -6,12 +6,12 @@ import lzma
 import os
 import re
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple, TypeVar
 
 from saccade.data.counts import PLACES_PER_KIND, Kind, many
 from saccade.data.counts import Counts as Counts
@@ -25,6 +25,7 @@ from saccade.data.parses import Heads, read_heads
 from saccade.errors import UsageError
 
 BOM = b"\xef\xbb\xbf"
+Row = TypeVar("Row")
 _UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what a broken gzip or xz file can raise
 
 
@@ -113,6 +114,13 @@ class _Reader:
     trim: bool
     counts: Counts
     problems: list[str] | None
+    last: int | None = None
+    """How many lines are counted when the split's last one has been read; none: its files end it."""
+
+    def numbered(self, rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
+        """A file's rows, counted from 1, as far as the split goes."""
+        left = None if self.last is None else max(0, self.last - self.counts.lines)
+        return enumerate(islice(rows, left), start=1)
 
     def bad(self, kind: Kind, place: str, message: str) -> None:
         """Count what is wrong; refuse it, unless the rules say to repair."""
@@ -144,7 +152,7 @@ class _Reader:
     def two_files(self, source_name: str, target_name: str) -> Iterator[Pair]:
         source, target = locate(source_name, self.base), locate(target_name, self.base)
         with closing(raw_lines(source)) as left, closing(raw_lines(target)) as right:
-            for number, (one, other) in enumerate(zip_longest(left, right), start=1):
+            for number, (one, other) in self.numbered(zip_longest(left, right)):
                 if one is None or other is None:
                     self.ended((source, target), (left, right), (one, other), number - 1)
                     return
@@ -155,7 +163,7 @@ class _Reader:
         files = tuple(locate(name, self.base) for name in names)
         with ExitStack() as opened:
             streams = tuple(opened.enter_context(closing(raw_lines(file))) for file in files)
-            for number, raws in enumerate(zip_longest(*streams), start=1):
+            for number, raws in self.numbered(zip_longest(*streams)):
                 if any(raw is None for raw in raws):
                     self.ended(files, streams, raws, number - 1)
                     return
@@ -204,7 +212,7 @@ class _Reader:
         wanted = [column for side in sides for column in side]
         third = split.heads_column
         with closing(raw_lines(file)) as rows:
-            for number, raw in enumerate(rows, start=1):
+            for number, raw in self.numbered(rows):
                 cells = self.text(raw, number, file).split("\t")
                 place = f"{file.name}:{number}"
                 if len(cells) < max(*wanted, third or 0):
@@ -222,7 +230,7 @@ class _Reader:
     def jsonl(self, name: str, split: Parallel) -> Iterator[Pair]:
         file = locate(name, self.base)
         with closing(raw_lines(file)) as rows:
-            for number, raw in enumerate(rows, start=1):
+            for number, raw in self.numbered(rows):
                 place = f"{file.name}:{number}"
                 try:
                     row = read_row(self.text(raw, number, file))
@@ -295,7 +303,7 @@ def pairs(
     evaluation, where each line counts. With `problems`, what would be refused is told there and read on past.
     Pairs for which `belongs` says no are of another split in the same files.
     """
-    reader = _Reader(base, on_bad, trim, counts, problems)
+    reader = _Reader(base, on_bad, trim, counts, problems, split.first and counts.lines + split.first)
     for rows in reader.rows(split):
         try:
             for pair in rows:

@@ -54,6 +54,8 @@ class Parallel(Section):
     """Which column of `tsv` holds the heads of the source's words, where there are any."""
     heads_field: str | None = None
     """Which field of the `jsonl` objects holds the heads of the source's words, where there are any."""
+    first: Annotated[int, Field(ge=1)] | None = None
+    """Only so many lines are read, from the beginning of the first file on; none: all of them."""
 
     @model_validator(mode="after")
     def _one_layout(self) -> Self:

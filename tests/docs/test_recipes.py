@@ -17,7 +17,7 @@ from saccade.data.cmudict import CmudictData
 from saccade.data.conll import ConllData, ConlluData
 from saccade.data.corpus import CorpusData
 from saccade.data.dates import DatesData
-from saccade.data.files import FilesData, Parallel, locate, raw_lines
+from saccade.data.files import FilesData, locate, raw_lines
 from saccade.data.grammar import GrammarData
 from saccade.data.labelled import LabelledData
 from saccade.data.listops import ListOpsData
@@ -44,17 +44,6 @@ QUICK = (
 every_recipe = pytest.mark.parametrize("name", shipped())
 
 
-def first_lines(split: Parallel, count: int, folder: Path, base: Path) -> dict[str, list[str]]:
-    """The beginning of the split's own files, as plain files in the folder."""
-    cut: dict[str, list[str]] = {}
-    for side in ("source", "target"):
-        for name in getattr(split, side):
-            path = folder / Path(name).name.removesuffix(".gz")
-            path.write_bytes(b"".join(islice(raw_lines(locate(name, base)), count)))
-            cut.setdefault(side, []).append(str(path))
-    return cut
-
-
 def needs_data(recipe: Recipe) -> bool:
     return "$SACCADE_DATA" in str(recipe.data)
 
@@ -76,13 +65,7 @@ def on_stand_in(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Recipe:
         case ConllData() | ConlluData():
             return saccade.recipe(name, *tag_settings(recipe, recipe.data, folder), *QUICK)
         case FilesData() if needs_data(recipe):
-            there = {split: getattr(recipe.data, split) for split in LINES}
-            named = [path for files in there.values() for path in (*files.source, *files.target)]
-            if not os.environ.get("SACCADE_DATA") or not all(locate(each, folder).path.exists() for each in named):
-                pytest.skip(f"{name} needs its data: set SACCADE_DATA to the folder that holds them")
-            cut = {split: first_lines(files, LINES[split], folder, folder) for split, files in there.items()}
-            settings = [f"data.{split}={files}" for split, files in cut.items()]
-            return saccade.recipe(name, *settings, *QUICK)
+            return saccade.recipe(name, *file_settings(recipe.data, name, folder), *QUICK)
         case ChoralesData(file=file):
             if not os.environ.get("SACCADE_DATA") or not locate(file, folder).path.exists():
                 pytest.skip(f"{name} needs its data: set SACCADE_DATA to the folder that holds them")
@@ -100,6 +83,15 @@ def shorter(read: ReadConfig) -> list[str]:
     few = ["read.streams=4", "read.steps=16"] if read.kind == "streams" else ["read.length=32"]
     context = ["read.context=16"] if read.kind == "windows" and read.context else []
     return [*few, *context, "train.precision=fp32"]
+
+
+def file_settings(data: FilesData, name: str, folder: Path) -> list[str]:
+    """The first lines of each split."""
+    named = [path for split in LINES for path in getattr(data, split).files]
+    if not os.environ.get("SACCADE_DATA") or not all(locate(each, folder).path.exists() for each in named):
+        pytest.skip(f"{name} needs its data: set SACCADE_DATA to the folder that holds them")
+    short = ["decode.max_length=20", "train.precision=fp32"]
+    return [*(f"data.{split}.first={lines}" for split, lines in LINES.items()), *short]
 
 
 def labelled_stand_in(recipe: Recipe, name: str, folder: Path) -> Recipe:

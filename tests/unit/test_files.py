@@ -227,6 +227,44 @@ def test_several_files_are_read_one_after_the_other(tmp_path: Path) -> None:
     assert got == [Pair("a", "1", "s:1"), Pair("b", "2", "s:2"), Pair("c", "3", "s2:1")]
 
 
+@pytest.mark.parametrize("first", [1, 2, 3, 4, 5, 6, 99])
+@pytest.mark.parametrize("layout", ["two files", "parsed", "tsv", "jsonl"])
+def test_the_first_lines_are_read_and_no_others(tmp_path: Path, layout: str, first: int) -> None:
+    """Over two files of three lines; one is empty, and where rows can be bad, one is."""
+    every = [(f"a{number}", f"b{number}") for number in range(6)]
+    every[1] = ("", "b1")
+    bad = every[4]
+    for file, three in (("1", every[:3]), ("2", every[3:])):
+        written = {
+            "s": [source for source, _ in three],
+            "t": [target for _, target in three],
+            "h": ["0" if source else "" for source, _ in three],
+            "tsv": ["bad" if pair == bad else "\t".join(pair) for pair in three],
+            "jsonl": ["{" if p == bad else json.dumps({"source": p[0], "target": p[1]}) for p in three],
+        }
+        for kind, rows in written.items():
+            (tmp_path / f"{kind}{file}").write_text("\n".join(rows) + "\n")
+    split = {
+        "two files": Parallel(source=("s1", "s2"), target=("t1", "t2"), first=first),
+        "parsed": Parallel(source=("s1", "s2"), target=("t1", "t2"), heads=("h1", "h2"), first=first),
+        "tsv": Parallel(tsv=("tsv1", "tsv2"), first=first),
+        "jsonl": Parallel(jsonl=("jsonl1", "jsonl2"), first=first),
+    }[layout]
+    got, counts = read(tmp_path, split, on_bad="repair")
+    left_out = {every[1]} | ({bad} if layout in ("tsv", "jsonl") else set())
+    assert [(pair.source, pair.target) for pair in got] == [pair for pair in every[:first] if pair not in left_out]
+    assert counts.lines == min(first, 6)
+
+
+def test_what_comes_after_the_first_lines_is_not_looked_at(tmp_path: Path) -> None:
+    put(tmp_path, b"one\ntwo\nthree\n\xff\n", b"eins\nzwei\n")
+    got, counts = read(tmp_path, Parallel(source=("s", "missing"), target=("t", "missing"), first=2))
+    assert [pair.target for pair in got] == ["eins", "zwei"]
+    assert counts.lines == 2
+    with pytest.raises(UsageError, match="s has 4 lines and t has 2"):  # here the shorter ends before
+        read(tmp_path, Parallel(source=("s",), target=("t",), first=3))
+
+
 @pytest.mark.parametrize(
     "content",
     [gzip.compress(b"a\n" * 999, mtime=0)[:-9], lzma.compress(b"a\n" * 999)[:-9], None],
