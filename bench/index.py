@@ -32,6 +32,7 @@ One protocol for every row, so that the lines of a table can be compared with ea
 
 `make results-quick` does all of it in minutes on a CPU, with generated data. `python -m bench.lineage ROW` draws a
 row. The same command, given again, trains what is missing; `OUT=docs/results` goes on with what is recorded here.
+Data are found by `SACCADE_DATA` (`saccade data list`); settings with GloVe read a file that `bench/vectors.py` makes.
 """
 
 WITHOUT_A_GRID = """\
