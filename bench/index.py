@@ -22,7 +22,8 @@ One protocol for every row, so that the lines of a table can be compared with ea
   `JOBS` of them share the machine.
 - **One grid.** Where a row has `tune`, every setting is trained at the same points of the same grid with its first
   seed. The point that is best on the validation data is trained with the other seeds, and those are reported. Test
-  data choose nothing: not the point, not the checkpoint, not the number of updates.
+  data choose nothing: not the point, not the checkpoint, not the number of updates. (Tiny Shakespeare alone has no
+  test part, and others score its validation part; its page says so.)
 - **Seeds are shown.** A page gives the mean over the seeds with their standard deviation, then every seed with its
   own interval over the test lines.
 - **Budgets are updates.** Trainings share a card, so none is cut by the clock unless its page says so.
@@ -74,6 +75,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.index")
     parser.add_argument("--results", type=Path, default=Path("docs/results"))
     options = parser.parse_args()
+    if not options.results.is_dir():
+        parser.error(f"--results is {options.results}, which is no folder")
     rows = [read_row(name) for name in row_names()]
     path = options.results / "README.md"
     path.write_text(front_page(rows, options.results), encoding="utf-8")

@@ -3,14 +3,20 @@
 The ledger is the folder of results itself: one JSON for each setting, with every training that was made of it.
 """
 
+import fcntl
+import hashlib
 import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+import saccade.recipes
 from bench.row import Ensemble, Row, Setting
 from saccade.train.loop import is_better
 
@@ -53,11 +59,10 @@ class Ledger:
     def __init__(self, row: Row, folder: Path, extra: tuple[str, ...] = ()) -> None:
         self.row, self.folder, self.extra = row, folder, extra
         names = [*(each.name for each in row.settings), *(each.name for each in row.ensembles)]
-        self._trials: dict[str, list[dict[str, Any]]] = {name: self._read(name) for name in names}
-        self.alone: dict[str, dict[str, Any]] = {}
-        for setting in row.settings:
-            if found := self._content(setting.name).get("alone"):
-                self.alone[setting.name] = found
+        contents = {name: self._content(name) for name in names}
+        self._trials: dict[str, list[dict[str, Any]]] = {name: contents[name].get("trials", []) for name in names}
+        self.alone = {name: content["alone"] for name, content in contents.items() if content.get("alone")}
+        self._origins = {setting.name: _origin(setting) for setting in row.settings}
 
     def path(self, name: str) -> Path:
         return self.folder / f"{self.row.name}-{slug(name)}.json"
@@ -67,10 +72,6 @@ class Ledger:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         return content
 
-    def _read(self, name: str) -> list[dict[str, Any]]:
-        trials: list[dict[str, Any]] = self._content(name).get("trials", [])
-        return trials
-
     def trial(self, job: Job) -> dict[str, Any] | None:
         """What came of a job; the last one where it was trained twice."""
         wanted = [*job.settings, *self.extra]
@@ -78,20 +79,35 @@ class Ledger:
             (
                 each
                 for each in reversed(self._trials[job.setting.name])
-                if each["settings"] == wanted and each["seed"] == job.seed and self._is_after(each, job.setting)
+                if each["settings"] == wanted
+                and each["seed"] == job.seed
+                and each["origin"] == self._origins[job.setting.name]
             ),
             None,
         )
 
-    def _is_after(self, trial: dict[str, Any], setting: Setting) -> bool:
-        """Whether what was trained before it, if anything, is what the setting wants."""
-        told, wanted = trial.get("first"), setting.first
-        if told is None or wanted is None:
-            return told is wanted
-        return (told["recipe"], told["settings"]) == (wanted.recipe, [*wanted.changes, *self.extra])
-
     def joint(self, ensemble: Ensemble, seed: int) -> dict[str, Any] | None:
-        return next((each for each in self._trials[ensemble.name] if each["seed"] == seed), None)
+        """What came of an ensemble of the members that are chosen now."""
+        if (members := self._members(ensemble, seed)) is None:
+            return None
+        names = [self.folder_name(member) for member in members]
+        return next((each for each in self._trials[ensemble.name] if each["members"] == names), None)
+
+    def _members(self, ensemble: Ensemble, seed: int) -> tuple[Job, ...] | None:
+        """None while one of them is untrained."""
+        members = []
+        for name in ensemble.members:
+            setting = self.row.setting(name)
+            choice = self.chosen(setting)
+            if choice is None or self.trial(Job(setting, choice, seed)) is None:
+                return None
+            members.append(Job(setting, choice, seed))
+        return tuple(members)
+
+    def folder_name(self, job: Job) -> str:
+        """Of the run of a job, wherever it is kept: no other training has it."""
+        made_of = [self.row.name, self._origins[job.setting.name], *job.settings, *self.extra]
+        return f"{job.name}-{_digest(made_of)}"
 
     def chosen(self, setting: Setting) -> tuple[str, ...] | None:
         """The point that is best on the validation data with the first seed; None while one of them is untrained."""
@@ -106,7 +122,14 @@ class Ledger:
         return choice
 
     def runs(self, setting: Setting) -> list[dict[str, Any]]:
-        """What is reported: the chosen point with every seed that was trained."""
+        """What is reported: the chosen point with every seed that was trained and did not diverge at once."""
+        return [trial for trial in self._at_choice(setting) if trial["scores"]]
+
+    def diverged(self, setting: Setting) -> int:
+        """How many seeds of the chosen point came to nothing."""
+        return sum(not trial["scores"] for trial in self._at_choice(setting))
+
+    def _at_choice(self, setting: Setting) -> list[dict[str, Any]]:
         point = self.chosen(setting)
         if point is None:
             return []
@@ -118,7 +141,7 @@ class Ledger:
         return [trial for trial in found if trial is not None]
 
     def due(self, kept: set[str]) -> Iterator[Job | JointJob]:
-        """What can be done now; `kept` are the names of jobs whose run folders are there."""
+        """What can be done now; `kept` are the names of the run folders that are there."""
         for setting in self.row.settings:
             for point in setting.points:
                 job = Job(setting, point, setting.seeds[0])
@@ -133,43 +156,71 @@ class Ledger:
                     yield from self._joint_due(ensemble, seed, kept)
 
     def _joint_due(self, ensemble: Ensemble, seed: int, kept: set[str]) -> Iterator[Job | JointJob]:
-        members = []
-        for name in ensemble.members:
-            setting = self.row.setting(name)
-            choice = self.chosen(setting)
-            if choice is None or self.trial(Job(setting, choice, seed)) is None:
-                return
-            members.append(Job(setting, choice, seed))
-        lost = [member for member in members if member.name not in kept]
+        members = self._members(ensemble, seed)
+        if members is None or not all((self.trial(member) or {})["scores"] for member in members):
+            return
+        lost = [member for member in members if self.folder_name(member) not in kept]
         yield from lost  # trained in an earlier call, whose runs are gone: once more
         if not lost:
-            yield JointJob(ensemble, seed, tuple(members))
+            yield JointJob(ensemble, seed, members)
 
     def record(self, job: Job | JointJob, told: dict[str, Any]) -> None:
-        name = job.setting.name if isinstance(job, Job) else job.ensemble.name
-        self._trials[name].append(told)
-        self._write(name)
+        if isinstance(job, Job):
+            name, told = job.setting.name, told | {"origin": self._origins[job.setting.name]}
+        else:
+            name, told = job.ensemble.name, told | {"members": [self.folder_name(each) for each in job.members]}
+        with self._as_it_is_now(name):
+            self._trials[name].append(told)
 
     def record_alone(self, setting: Setting, told: dict[str, Any]) -> None:
         kept = ("target_tokens_per_second", "updates", "environment", "commit")
-        self.alone[setting.name] = {key: told[key] for key in kept}
-        self._write(setting.name)
+        with self._as_it_is_now(setting.name):
+            self.alone[setting.name] = {key: told[key] for key in kept}
+
+    @contextmanager
+    def _as_it_is_now(self, name: str) -> Iterator[None]:
+        """Others may record beside us: what they wrote is read before, and stays."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            content = self._content(name)
+            self._trials[name] = content.get("trials", [])
+            if content.get("alone"):
+                self.alone[name] = content["alone"]
+            yield
+            self._write(name)
+        finally:
+            os.close(lock)
 
     def _write(self, name: str) -> None:
         content: dict[str, Any] = {"row": self.row.name, "setting": name}
         if setting := next((each for each in self.row.settings if each.name == name), None):
-            choice = self.chosen(setting)
             content |= {"year": setting.year, "recipe": setting.recipe or setting.program}
-            content |= {"grid": setting.points, "chosen": choice, "alone": self.alone.get(name)}
+            content |= {"grid": setting.points, "chosen": self.chosen(setting), "alone": self.alone.get(name)}
         else:
             ensemble = next(each for each in self.row.ensembles if each.name == name)
             content |= {"year": ensemble.year, "members": ensemble.members}
-        content |= {"trials": self._trials[name]}
-        self.folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        text = json.dumps(content | {"trials": self._trials[name]}, indent=2, ensure_ascii=False) + "\n"
         unfinished = self.path(name).with_suffix(".json.new")
         unfinished.write_text(text, encoding="utf-8")
         os.replace(unfinished, self.path(name))
+
+
+def _origin(setting: Setting) -> str:
+    """Of what is trained before any change: another recipe of the same name is another training."""
+    named = [setting.recipe, setting.first.recipe if setting.first else None]
+    trees = [None if name is None else yaml.safe_load(_recipe_text(name)) for name in named]
+    return _digest([setting.program, *trees, *(setting.first.changes if setting.first else ())])
+
+
+def _recipe_text(name: str) -> str:
+    return (Path(saccade.recipes.__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def _digest(made_of: list[Any]) -> str:
+    text = json.dumps(made_of, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
 def slug(name: str) -> str:

@@ -66,7 +66,8 @@ def draw(found: list[Rung], *, metric: str, title: str) -> "Figure":
     figure.set_size_inches(11.0, height)
     left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.0))
     figure.subplots_adjust(left=0.31, right=0.975, top=1 - 0.85 / height, bottom=0.62 / height, wspace=0.16)
-    colours = dict(zip(sorted({rung.year for rung in found}), _COLOURS, strict=False))
+    years = sorted({rung.year for rung in found})
+    colours = {year: _COLOURS[place % len(_COLOURS)] for place, year in enumerate(years)}
     _ladder(left, found, colours, metric)
     _costs(right, found, colours, metric)
     seeds = sorted({len(rung.scores) for rung in found})

@@ -12,9 +12,9 @@ import argparse
 import json
 import subprocess
 import sys
-import tempfile
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -29,14 +29,18 @@ SPEED_UPDATES = 100
 def main() -> None:
     options = _options()
     row = read_row(options.row)
+    if unknown := set(options.only) - {setting.name for setting in row.settings}:
+        sys.exit(f"--only is {', '.join(unknown)}; {options.row} has {', '.join(each.name for each in row.settings)}.")
+    if row.alone:
+        options.jobs = 1
     ledger = Ledger(row, options.out, tuple(options.set))
-    with tempfile.TemporaryDirectory() as scratch:
-        runner = Runner(row, ledger, options, options.keep or Path(scratch))
-        if options.alone:
-            runner.time_each_alone()
-        elif not options.page:
-            runner.work()
-    text = page(ledger, _command(options))
+    runner = Runner(row, ledger, options, options.keep)
+    if options.alone:
+        runner.time_each_alone()
+    elif not options.page:
+        runner.work()
+    if (text := page(ledger)) is None:
+        sys.exit(f"{options.row}: nothing of it is trained to its end yet; no page is written.")
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / f"{options.row}.md").write_text(text, encoding="utf-8")
     print(text)
@@ -48,20 +52,25 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.results")
     parser.add_argument("row", help="a name in bench/rows")
     parser.add_argument("--out", type=Path, default=Path("runs/results"))
-    parser.add_argument("--jobs", type=int, default=2, help="trainings at a time")
+    parser.add_argument("--jobs", type=_positive(int), default=2, help="trainings at a time")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--minutes", type=float, help="end after so long, whatever is under way")
+    parser.add_argument("--minutes", type=_positive(float), help="end after so long, whatever is under way")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="for every training")
     parser.add_argument("--only", action="append", default=[], metavar="SETTING", help="leave the others out")
-    parser.add_argument("--keep", type=Path, help="a folder where the runs that an ensemble needs stay")
+    parser.add_argument("--keep", type=Path, default=Path("runs/kept"), help="where runs stay that ensembles need")
     parser.add_argument("--alone", action="store_true", help="the training rate of each setting, one after the other")
     parser.add_argument("--page", action="store_true", help="train nothing: write the page")
     return parser.parse_args()
 
 
-def _command(options: argparse.Namespace) -> str:
-    changes = "".join(f" --set {change}" for change in options.set)
-    return f"python -m bench.results {options.row} --jobs {options.jobs}{changes}"
+def _positive(kind: type[float]) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        if not kind(text) > 0:
+            raise ValueError
+        return kind(text)
+
+    number.__name__ = f"{kind.__name__} above 0"  # argparse tells it
+    return number
 
 
 class Runner:
@@ -73,18 +82,19 @@ class Runner:
         self._deadline = time.monotonic() + 60 * options.minutes if options.minutes else None
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._lock = threading.Lock()
+        self._ended = False
         self._members = {member for ensemble in row.ensembles for member in ensemble.members}
 
     def work(self) -> None:
         running: dict[Future[dict[str, Any]], Job | JointJob] = {}
         with ThreadPoolExecutor(self.options.jobs) as pool:
             while True:
+                left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
                 busy = {job.name for job in running.values()}
-                for job in self._due(busy)[: self.options.jobs - len(running)]:
+                for job in self._due(busy)[: self.options.jobs - len(running)] if left != 0.0 else ():
                     running[pool.submit(self._spawn, job)] = job
                 if not running:
                     return
-                left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
                 ended, _ = wait(running, timeout=left, return_when=FIRST_COMPLETED)
                 if not ended:
                     self._end_all()
@@ -93,7 +103,7 @@ class Runner:
                     self._record(running.pop(future), future)
 
     def _due(self, busy: set[str]) -> list[Job | JointJob]:
-        kept = {path.name for path in self.folder.iterdir()} - busy if self.folder.exists() else set()
+        kept = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
         due = {job.name: job for job in self.ledger.due(kept) if job.name not in busy | self.failed}
         wanted = self.options.only
         return [job for job in due.values() if not wanted or (isinstance(job, Job) and job.setting.name in wanted)]
@@ -105,12 +115,13 @@ class Runner:
             self.failed.add(job.name)
             print(f"{job.name}: {failure}", file=sys.stderr, flush=True)
             return
-        self.ledger.record(job, told)
+        self.ledger.record(job, told | {"jobs": self.options.jobs})
         best = ", ".join(f"{score['name']} {score['value']:.2f}" for score in told["scores"])
         print(f"{job.name}: {best or 'nothing'} after {told.get('seconds', 0):.0f} s", file=sys.stderr, flush=True)
 
     def _end_all(self) -> None:
         with self._lock:
+            self._ended = True
             for name, process in self._processes.items():
                 print(f"{name}: ended by --minutes, to be trained again", file=sys.stderr, flush=True)
                 process.terminate()
@@ -119,13 +130,26 @@ class Runner:
         for setting in self.row.settings:
             if setting.recipe and not (self.options.only and setting.name not in self.options.only):
                 job = Job(setting, self.ledger.chosen(setting) or setting.points[0], setting.seeds[0])
-                told = self._spawn(job, "--speed", str(SPEED_UPDATES))
+                try:
+                    told = self._spawn(job, "--speed", str(SPEED_UPDATES))
+                except TrialFailed as failure:
+                    self.failed.add(job.name)
+                    print(f"{job.name}: {failure}", file=sys.stderr, flush=True)
+                    continue
                 self.ledger.record_alone(setting, told)
                 rate = told["target_tokens_per_second"]
                 print(f"{setting.name}: {rate:,.0f} tokens/s alone", file=sys.stderr, flush=True)
 
     def _spawn(self, job: Job | JointJob, *more: str) -> dict[str, Any]:
-        command = [sys.executable, "-m", *self._module(job), "--seed", str(job.seed), "--device", self.options.device]
+        command = [
+            sys.executable,
+            "-m",
+            *self._module(job, keep=not more),
+            "--seed",
+            str(job.seed),
+            "--device",
+            self.options.device,
+        ]
         settings = job.settings if isinstance(job, Job) else job.members[0].settings
         for change in (*settings, *self.options.set):
             command += ["--set", change]
@@ -133,6 +157,8 @@ class Runner:
         with subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True) as process:
             with self._lock:
                 self._processes[job.name] = process
+                if self._ended:
+                    process.terminate()
             output, _ = process.communicate()
         with self._lock:
             del self._processes[job.name]
@@ -141,16 +167,16 @@ class Runner:
         told: dict[str, Any] = json.loads(output.splitlines()[-1])
         return told
 
-    def _module(self, job: Job | JointJob) -> list[str]:
+    def _module(self, job: Job | JointJob, *, keep: bool) -> list[str]:
         if isinstance(job, JointJob):
-            folders = [str(self.folder / member.name) for member in job.members]
+            folders = [str(self.folder / self.ledger.folder_name(member)) for member in job.members]
             recipe = job.members[0].setting.recipe or ""
             return ["bench.trial", "--row", self.row.name, "--recipe", recipe, "--members", *folders]
         if job.setting.program:
             return [job.setting.program]
         command = ["bench.trial", "--row", self.row.name, "--recipe", job.setting.recipe or ""]
-        if job.setting.name in self._members:
-            command += ["--folder", str(self.folder / job.name)]
+        if keep and job.setting.name in self._members:
+            command += ["--folder", str(self.folder / self.ledger.folder_name(job))]
         if first := job.setting.first:
             command += ["--first", first.recipe]
             for change in (*first.changes, *self.options.set):

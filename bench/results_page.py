@@ -11,26 +11,28 @@ Done = list[tuple[Setting | Ensemble, list[dict[str, Any]]]]
 """What was trained, and what came of each of its seeds."""
 
 
-def page(ledger: Ledger, command: str) -> str:
+def page(ledger: Ledger) -> str | None:
+    """None where nothing is trained to its end yet."""
     row = ledger.row
     every: Done = [(setting, ledger.runs(setting)) for setting in row.settings]
     every += [(ensemble, ledger.joint_runs(ensemble)) for ensemble in row.ensembles]
     every = [(each, runs) for each, runs in every if runs]
     if not every:
-        return f"# {row.title}\n\nNothing of it is trained to its end yet.\n"
+        return None
     parts = [f"# {row.title}", _summary(ledger, every)]
     parts += [f"For comparison: {row.anchor.strip()}"] if row.anchor else []
     parts += [f"## What was found\n\n{row.findings.strip()}"] if row.findings else []
     parts += [f"## Every seed\n\n{_seeds(every)}\n\n{_INTERVALS}"]
     parts += [_grid(ledger)] if any(len(setting.points) > 1 for setting in row.settings) else []
-    parts += [f"## How it was made\n\n{_made(every, command)}"]
+    parts += [f"## How it was made\n\n{_made(ledger, every)}"]
     return "\n\n".join(parts) + "\n"
 
 
 _INTERVALS = """\
 Intervals are 95 %: bootstrap over the test lines, or Wilson's of a share of them. They do not cover the choice of the
 training seed, which is why seeds stand as rows of their own. tokens/s: non-padding target tokens in training, median
-over the log, while other trainings shared the machine; alone: 100 updates with the machine to itself."""
+over the log, while other trainings shared the machine; alone: 100 updates with the machine to itself, without
+what was trained before (masked pre-training)."""
 
 
 def _summary(ledger: Ledger, every: Done) -> str:
@@ -39,8 +41,9 @@ def _summary(ledger: Ledger, every: Done) -> str:
     for each, runs in every:
         cells = {"setting": each.name, "year": str(each.year or ""), "seeds": str(len(runs))}
         for name, values in _values(runs).items():
-            spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-            cells[name] = f"{statistics.mean(values):.2f}{spread}"
+            places = _places(name)
+            spread = f" ± {statistics.stdev(values):.{places}f}" if len(values) > 1 else ""
+            cells[name] = f"{statistics.mean(values):.{places}f}{spread}"
             columns += [name] if name not in columns else []
         cells["parameters"] = _millions(runs[0]["parameters"])
         if isinstance(each, Setting):
@@ -48,6 +51,11 @@ def _summary(ledger: Ledger, every: Done) -> str:
         rows.append(cells)
     tail = ["year", "seeds", "parameters", "updates", "tokens/s alone", "minutes alone", "chosen"]
     return markdown(rows, [*columns, *(name for name in tail if any(cells.get(name) for cells in rows))])
+
+
+def _places(name: str) -> int:
+    """Digits behind the point: more of what is a bit or so."""
+    return 4 if name.startswith(("bits", "nats")) or "per byte" in name else 2
 
 
 def _values(runs: list[dict[str, Any]]) -> dict[str, list[float]]:
@@ -64,6 +72,8 @@ def _values(runs: list[dict[str, Any]]) -> dict[str, list[float]]:
 
 def _setting_cells(ledger: Ledger, setting: Setting, runs: list[dict[str, Any]]) -> dict[str, str]:
     cells = {"updates": f"{statistics.median(run['updates'] for run in runs):,.0f}"}
+    if diverged := ledger.diverged(setting):
+        cells["seeds"] = f"{len(runs)}, {diverged} diverged"
     if len(setting.points) > 1:
         cells["chosen"] = ", ".join(ledger.chosen(setting) or ())
     if alone := ledger.alone.get(setting.name):
@@ -84,8 +94,9 @@ def _seeds(every: Done) -> str:
         for run in runs:
             cells = {"setting": each.name, "seed": str(run["seed"])}
             for score in run["scores"]:
-                interval = "" if score["low"] is None else f" [{score['low']:.2f}, {score['high']:.2f}]"
-                cells[score["name"]] = f"{score['value']:.2f}{interval}"
+                places = _places(score["name"])
+                interval = "" if score["low"] is None else f" [{score['low']:.{places}f}, {score['high']:.{places}f}]"
+                cells[score["name"]] = f"{score['value']:.{places}f}{interval}"
                 columns += [score["name"]] if score["name"] not in columns else []
             rows.append(cells | _costs(run))
     return markdown(rows, [*columns, "best update", "tokens/s", "time", "peak memory"])
@@ -124,7 +135,7 @@ def _grid(ledger: Ledger) -> str:
     return "\n\n".join((heading, "\n".join(told), table))
 
 
-def _made(every: Done, command: str) -> str:
+def _made(ledger: Ledger, every: Done) -> str:
     runs = [run for _, found in every for run in found]
     signatures = dict.fromkeys(s["signature"] for run in runs for s in run["scores"] if s["signature"])
     commits = dict.fromkeys(run["commit"] for run in runs)
@@ -134,7 +145,10 @@ def _made(every: Done, command: str) -> str:
         for run in runs
     )
     lines = [f"- signature: `{signature}`" for signature in signatures]
-    lines += [f"- command: `{command}`", f"- commit: {', '.join(commits)}", f"- machine: {'; '.join(machines)}"]
+    jobs = dict.fromkeys(run["jobs"] for run in runs)
+    changes = "".join(f" --set {change}" for change in ledger.extra)
+    commands = ", ".join(f"`python -m bench.results {ledger.row.name} --jobs {each}{changes}`" for each in jobs)
+    lines += [f"- command: {commands}", f"- commit: {', '.join(commits)}", f"- machine: {'; '.join(machines)}"]
     return "\n".join(lines)
 
 

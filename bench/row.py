@@ -57,6 +57,8 @@ class Row:
     """Further test sets: name → source file, target file."""
     settings: tuple[Setting, ...]
     ensembles: tuple[Ensemble, ...]
+    alone: bool
+    """Whether its trainings are to have the machine to themselves, one after the other: where the clock ends them."""
 
     def setting(self, name: str) -> Setting:
         return next(each for each in self.settings if each.name == name)
@@ -81,6 +83,7 @@ def read_row(name: str, folder: Path = ROWS) -> Row:
         tests={test: tuple(files) for test, files in content.pop("tests", {}).items()},
         settings=tuple(_setting(dict(each), changes, points) for each in content.pop("settings")),
         ensembles=tuple(_ensemble(dict(each)) for each in content.pop("ensembles", ())),
+        alone=content.pop("alone", False),
     )
     _nothing_left(content, f"bench/rows/{name}.yaml")
     return row

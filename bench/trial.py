@@ -11,6 +11,8 @@ import argparse
 import json
 import os
 import resource
+import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that scratch folders go
     with tempfile.TemporaryDirectory() as scratch:
         if options.members:
             told = _together(options)
@@ -39,6 +42,7 @@ def main() -> None:
             unfinished = options.folder.with_name(f"{options.folder.name}.new") if options.folder else None
             told = _trial(options, unfinished or Path(scratch) / "run", Path(scratch) / "first")
             if unfinished:
+                shutil.rmtree(options.folder, ignore_errors=True)
                 unfinished.rename(options.folder)
         print(json.dumps(told))
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from bench import trial
+from bench import results, trial
+from bench.index import front_page
 from bench.ledger import Job, JointJob, Ledger
 from bench.lineage import draw, rungs
 from bench.results import Runner
@@ -32,6 +33,12 @@ def run(row: Row, folder: Path, **given: Any) -> tuple[Ledger, Runner]:
     runner = Runner(row, ledger, argparse.Namespace(**options), folder / "keep")
     runner.work()
     return ledger, runner
+
+
+def told_page(ledger: Ledger) -> str:
+    text = page(ledger)
+    assert text is not None
+    return text
 
 
 def trained(log: Path) -> list[str]:
@@ -73,8 +80,8 @@ def test_a_failure_is_told_and_stops_nothing_else(tmp_path: Path, capfd: pytest.
     assert runner.failed == {"a-1-1"}
     assert "a-1-1: failed with status 1" in capfd.readouterr().err
     assert len(ledger.runs(row.setting("B"))) == 3
-    assert "| B" in page(ledger, "make it")
-    assert "| A" not in page(ledger, "make it")
+    assert "| B" in told_page(ledger)
+    assert "| A" not in told_page(ledger)
 
 
 def test_the_clock_ends_what_is_under_way_and_keeps_what_was_done(tmp_path: Path) -> None:
@@ -90,20 +97,20 @@ def test_a_point_that_diverged_is_never_chosen_and_stands_on_the_page(tmp_path: 
     row = make_row(tmp_path, settings=[{"name": "A"}], tune=[["diverges=1"], ["score=1"]])
     ledger, _ = run(row, tmp_path)
     assert ledger.chosen(row.settings[0]) == ("score=1",)
-    assert "diverged" in page(ledger, "make it")
+    assert "diverged" in told_page(ledger)
 
 
 def test_the_page_tells_means_spreads_the_grid_and_how_it_was_made(tmp_path: Path) -> None:
     row = make_row(tmp_path, anchor="others have 7", findings="it was the rate")
     ledger, _ = run(row, tmp_path)
-    text = page(ledger, "python -m bench.results made --jobs 2")
+    text = told_page(ledger)
     assert "3.20 ± 0.10" in text
     assert "3.10 [2.10, 4.10]" in text
     assert "**3.100**" in text
     assert "BLEU, elsewhere" in text
     for said in ("others have 7", "it was the rate", "`python -m bench.results made --jobs 2`", "abc", "a processor"):
         assert said in text
-    assert "Nothing of it" in page(Ledger(row, tmp_path / "empty"), "make it")
+    assert page(Ledger(row, tmp_path / "empty")) is None
 
 
 def test_an_ensemble_waits_for_its_members_and_asks_for_lost_ones_again(tmp_path: Path) -> None:
@@ -114,15 +121,17 @@ def test_an_ensemble_waits_for_its_members_and_asks_for_lost_ones_again(tmp_path
     ledger = Ledger(row, ledger.folder)
     members = [Job(setting, ("score=3",), 2) for setting in row.settings]
     assert list(ledger.due(set())) == members
-    assert list(ledger.due({members[0].name})) == members[1:]
-    names = {member.name for member in members}
+    assert list(ledger.due({ledger.folder_name(members[0])})) == members[1:]
+    names = {ledger.folder_name(member) for member in members}
     (joint,) = ledger.due(names)
     assert joint == JointJob(row.ensembles[0], 2, tuple(members))
     told = ledger.trial(members[0])
     assert told is not None
     ledger.record(joint, told)
     assert not list(ledger.due(names))
-    assert "| both" in page(ledger, "make it")
+    others = Ledger(row, ledger.folder, ("updates=1",))
+    assert others.joint(row.ensembles[0], 2) is None  # of other members
+    assert "| both" in told_page(ledger)
 
 
 def test_a_row_refuses_what_it_does_not_know(tmp_path: Path) -> None:
@@ -155,7 +164,7 @@ def test_the_picture_has_a_line_for_each_setting_and_the_cost_of_an_ensemble_is_
     ladder, costs = draw(found, metric=metric, title=row.title).axes
     assert [label.get_text().split("   ")[0] for label in ladder.get_yticklabels()] == ["A × 1", "B", "both"]
     assert [text.get_text() for text in costs.texts] == ["1", "2", "3"]
-    assert "minutes alone" in page(ledger, "make it")
+    assert "minutes alone" in told_page(ledger)
 
 
 # ---- one training
@@ -170,6 +179,7 @@ TINY = [
 
 def told_by(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *given: str) -> dict[str, Any]:
     monkeypatch.setattr("sys.argv", ["bench.trial", "--row", "quick", "--device", "cpu", *given])
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     trial.main()
     told: dict[str, Any] = json.loads(capsys.readouterr().out)
     return told
@@ -219,3 +229,99 @@ def test_a_trial_may_begin_with_a_run_of_another_recipe(
     assert told["first"]["settings"] == TINY
     assert told["first"]["updates"] == 2
     assert told["scores"][0]["name"] == "perplexity"
+
+
+# ---- what others do meanwhile, and what was trained before
+
+
+def test_two_that_record_at_once_keep_each_others_trials(tmp_path: Path) -> None:
+    row = make_row(tmp_path)
+    one, other = Ledger(row, tmp_path / "out"), Ledger(row, tmp_path / "out")
+    job = Job(row.settings[0], ("score=1",), 1)
+    told = {"seed": 1, "settings": job.settings, "scores": [], "valid": {}, "metric": "bleu"}
+    one.record(job, told)
+    other.record(Job(row.settings[0], ("score=3",), 1), told | {"settings": ["score=3"]})
+    other.record_alone(
+        row.settings[0], {"target_tokens_per_second": 1.0, "updates": 1, "environment": {}, "commit": "a"}
+    )
+    found = Ledger(row, tmp_path / "out")
+    assert [found.trial(Job(row.settings[0], (point[0],), 1)) is None for point in GRID] == [False, False, True]
+    assert found.alone[row.settings[0].name]["updates"] == 1
+
+
+def test_a_trial_of_another_program_or_recipe_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    ledger, _ = run(make_row(tmp_path), tmp_path)
+    assert ledger.runs(ledger.row.settings[0])
+    settings = [{"name": "A × 1", "program": None, "recipe": "dates"}, {"name": "B"}]
+    changed = Ledger(make_row(tmp_path, settings=settings), ledger.folder)
+    assert not changed.runs(changed.row.settings[0])
+    assert changed.runs(changed.row.settings[1])
+
+
+def test_a_setting_that_always_diverges_does_not_keep_the_others_from_the_page(tmp_path: Path) -> None:
+    row = make_row(tmp_path, settings=[{"name": "A", "set": ["diverges=1"]}, {"name": "B"}])
+    ledger, _ = run(row, tmp_path)
+    assert not ledger.runs(row.setting("A"))
+    assert ledger.diverged(row.setting("A")) == 3
+    assert "3.20 ± 0.10" in told_page(ledger)
+    assert [rung.name for rung in rungs(ledger)[1]] == ["B"]
+    assert "1 of 2" in front_page([row], ledger.folder)
+    assert "B: BLEU 3.20" in front_page([row], ledger.folder)
+
+
+def test_rates_alone_are_recorded_and_keep_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ensembles = [{"name": "both", "seeds": [1], "members": ["A", "B"]}]
+    settings = [{"name": name, "program": None, "recipe": "dates"} for name in ("A", "B")]
+    row = make_row(tmp_path, settings=settings, ensembles=ensembles)
+    options = argparse.Namespace(set=[], jobs=1, device="cpu", minutes=None, only=["A"])
+    runner = Runner(row, Ledger(row, tmp_path / "out"), options, tmp_path / "keep")
+    commands: list[list[str]] = []
+
+    class Answer:
+        returncode = 0
+
+        def __init__(self, command: list[str], **_: Any) -> None:
+            commands.append(command)
+
+        def __enter__(self) -> "Answer":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def communicate(self) -> tuple[str, None]:
+            told = {"target_tokens_per_second": 7.0, "updates": 100, "environment": {}, "commit": "a"}
+            return json.dumps(told), None
+
+    monkeypatch.setattr("subprocess.Popen", Answer)
+    runner.time_each_alone()
+    assert len(commands) == 1
+    assert commands[0][-2:] == ["--speed", "100"]
+    assert "--folder" not in commands[0]
+    assert Ledger(row, tmp_path / "out").alone["A"]["target_tokens_per_second"] == 7.0
+
+
+def test_nothing_begins_behind_the_deadline(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    row = make_row(tmp_path, set=[f"log={log}"])
+    run(row, tmp_path, minutes=1e-9)
+    assert not trained(log)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["quick", "--only", "nonsense"], "--only is nonsense; quick has LSTM without attention"),
+        (["quick", "--jobs", "0"], "invalid int above 0 value: '0'"),
+        (["quick", "--minutes", "0"], "invalid float above 0 value: '0'"),
+        (["quick", "--page", "--out", "empty"], "nothing of it is trained to its end yet"),
+    ],
+)
+def test_what_cannot_be_done_is_told(
+    given: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["bench.results", *given])
+    with pytest.raises(SystemExit) as error:
+        results.main()
+    assert told in f"{error.value} {capsys.readouterr().err}"
+    assert not (tmp_path / "empty").exists()
