@@ -72,7 +72,8 @@ def on_stand_in(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Recipe:
             return saccade.recipe(name, "data.transpose=0", *QUICK)
         case TextData() | CorpusData():
             few = shorter(recipe.read) if isinstance(recipe, LanguageModelRecipe) else []
-            return saccade.recipe(name, *text_settings(recipe.data, name, folder), *few, *QUICK)
+            settings = (*text_settings(recipe.data, name, folder), *few, "train.precision=fp32")
+            return saccade.recipe(name, *settings, *QUICK)
         case _:
             write_corpus(folder, train=60, valid=5)
             return saccade.recipe(name, *QUICK)
@@ -82,7 +83,7 @@ def shorter(read: ReadConfig) -> list[str]:
     """What an update of a language model reads, in a size for a CPU."""
     few = ["read.streams=4", "read.steps=16"] if read.kind == "streams" else ["read.length=32"]
     context = ["read.context=16"] if read.kind == "windows" and read.context else []
-    return [*few, *context, "train.precision=fp32"]
+    return [*few, *context]
 
 
 def file_settings(data: FilesData, name: str, folder: Path) -> list[str]:
@@ -90,7 +91,7 @@ def file_settings(data: FilesData, name: str, folder: Path) -> list[str]:
     named = [path for split in LINES for path in getattr(data, split).files]
     if not os.environ.get("SACCADE_DATA") or not all(locate(each, folder).path.exists() for each in named):
         pytest.skip(f"{name} needs its data: set SACCADE_DATA to the folder that holds them")
-    short = ["decode.max_length=20", "train.precision=fp32"]
+    short = ["decode.max_length=10", "decode.beam=2", "train.precision=fp32"]
     return [*(f"data.{split}.first={lines}" for split, lines in LINES.items()), *short]
 
 
