@@ -109,6 +109,7 @@ def _costs(axes: "Axes", found: list[Rung], colours: dict[int, str], metric: str
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.minorticks_off()
     axes.set_xlabel("minutes of training, the machine to itself", fontsize=8.5, color=FAINT, family=fonts())
+    axes.margins(y=0.12)
     axes.set_ylabel(metric, fontsize=8.5, color=FAINT, family=fonts())
     _plain(axes)
     axes.grid(color=_RULE, linewidth=0.8)
