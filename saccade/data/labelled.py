@@ -133,6 +133,16 @@ class LabelledData(Section):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _phrases_held_out(self) -> Self:
+        # A phrase is part of others of its tree: a share of them would be validated on words that were learnt.
+        if self.train.phrases and self.valid is None:
+            raise ValueError(
+                "`train.phrases` is true and `valid` is not given: phrases of one tree would be learnt and validated "
+                "on. Name other trees in `valid`, or set `train.phrases` to false"
+            )
+        return self
+
     @property
     def texts(self) -> int:
         return self.train.texts

@@ -270,6 +270,14 @@ def test_held_out_phrases_are_counted_on_one_side(tmp_path: Path, share: float) 
     )
 
 
+def test_phrases_are_not_held_out() -> None:
+    train = {"trees": "a.txt", "phrases": True}
+    with pytest.raises(ValidationError, match=r"`train.phrases` is true and `valid` is not given.*Name other trees"):
+        LabelledData.model_validate({"train": train})
+    assert LabelledData.model_validate({"train": train, "valid": {"trees": "b.txt"}}).train.phrases
+    assert LabelledData.model_validate({"train": {"trees": "a.txt"}}).valid is None
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [
