@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from saccade.data.corpus import TextLine, further_lines
 from saccade.data.counts import Counts
 from saccade.data.labelled import Chosen, Example, Labelled, LabelledData, labelled
+from saccade.data.labelled_splits import files_like
 from saccade.data.labels import Labels
 from saccade.data.readings import Reading
 from saccade.errors import UsageError
@@ -268,6 +270,44 @@ def test_held_out_phrases_are_counted_on_one_side(tmp_path: Path, share: float) 
     assert sorted(each.texts for found, _ in sides for each in found) == sorted(
         each.texts for each in read(split, tmp_path)[0]
     )
+
+
+@pytest.mark.parametrize("phrases", [False, True])
+def test_a_file_is_read_as_trees_where_the_data_are(tmp_path: Path, phrases: bool) -> None:
+    write_trees(tmp_path, *TREES)
+    train = {"trees": "tr.txt", "phrases": True, "labels": {3: "good", 2: "so"}}
+    data = LabelledData.model_validate({"train": train, "valid": train | {"phrases": phrases}})
+    like = files_like(data, [tmp_path / "a.txt"])
+    found = list(labelled(like, base=Path("elsewhere"), counts=Counts()))
+    assert len(found) == (6 if phrases else 2)
+    assert (found[-1].label, found[-1].texts) == ("so", ("It 's a 8\u00a01\\/2",))
+
+
+def test_layouts_by_name_where_the_data_have_trees() -> None:
+    columns = {"tsv": "v.tsv", "text": 3}
+    train = {"trees": "tr.txt", "phrases": True, "labels": {3: "good"}}
+    data = LabelledData.model_validate({"train": train, "valid": columns})
+    like = Labelled.model_validate(columns | {"tsv": "/x.tsv"})
+    assert files_like(data, [Path("/x.tsv")]).model_dump() == like.model_dump()
+    assert files_like(data, [Path("/x.jsonl.gz")]).jsonl == ("/x.jsonl.gz",)
+    sentences = Labelled.model_validate({"trees": "/x.txt.gz", "labels": {3: "good"}})
+    # Phrases are learnt, sentences scored.
+    assert files_like(data, [Path("/x.txt.gz")]).model_dump() == sentences.model_dump()
+    with pytest.raises(UsageError, match="files of one layout"):
+        files_like(data, [Path("/x.tsv"), Path("/x.txt")])
+    assert files_like(LabelledData.model_validate({"train": columns}), [Path("/x.txt")]).tsv == ("/x.txt",)
+
+
+def test_the_texts_of_a_further_file_come_without_labels(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("x\tGood\t film \ny\t\tBad\n", encoding="utf-8")
+    data = LabelledData.model_validate({"train": {"tsv": "b", "second": 3}})
+    counts = Counts()
+    found = further_lines(data, [tmp_path / "a.tsv"], base=Path("elsewhere"), counts=counts)
+    assert list(found) == [TextLine(0, "Good"), TextLine(1, "film"), TextLine(2, "Bad")]
+    assert (counts.lines, counts.kept) == (2, 2)
+    (tmp_path / "plain.txt").write_text("Good film\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"plain.txt:1: the row has 1 column; the second text stands in column 3"):
+        list(further_lines(data, [tmp_path / "plain.txt"], base=tmp_path, counts=Counts()))
 
 
 def test_phrases_are_not_held_out() -> None:
