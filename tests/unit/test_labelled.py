@@ -248,7 +248,8 @@ def test_trees_as_sentences_and_as_phrases(tmp_path: Path) -> None:
         ("1", "'s a 8\u00a01\\/2", "a.txt:2"),
         ("2", "It 's a 8\u00a01\\/2", "a.txt:2"),
     ]
-    assert (counts.lines, counts.kept) == (10, 10)
+    assert (counts.lines, counts.kept, counts.repeated) == (12, 10, 2)
+    assert "Phrases left out because they occurred before: 2." in counts.sentences("text")
 
 
 def test_labels_are_renamed_and_others_left_out_and_counted(tmp_path: Path) -> None:
@@ -256,7 +257,7 @@ def test_labels_are_renamed_and_others_left_out_and_counted(tmp_path: Path) -> N
     binary = {"trees": "a.txt", "phrases": True, "labels": {0: "bad", 1: "bad", 3: "good", 4: "good"}}
     found, counts = read(binary, tmp_path)
     assert [each.label for each in found] == ["good", "good", "good", "bad", "bad", "bad"]
-    assert (counts.lines, counts.kept, counts.other_label) == (10, 6, 4)
+    assert (counts.lines, counts.kept, counts.other_label, counts.repeated) == (12, 6, 4, 2)
     assert "Texts left out because their label is none of those asked for: 4." in counts.sentences("text")
 
 
@@ -265,7 +266,8 @@ def test_held_out_phrases_are_counted_on_one_side(tmp_path: Path, share: float) 
     write_trees(tmp_path, *TREES)
     split = {"trees": "a.txt", "phrases": True, "labels": {1: "bad", 3: "good", 4: "good"}}
     sides = [read(split, tmp_path, chosen=Chosen(share, held_out=held_out)) for held_out in (True, False)]
-    assert sum(counts.lines for _, counts in sides) == 10
+    assert sum(counts.lines for _, counts in sides) == 12
+    assert sum(counts.repeated for _, counts in sides) == 2
     assert sum(counts.other_label for _, counts in sides) == 4
     assert sorted(each.texts for found, _ in sides for each in found) == sorted(
         each.texts for each in read(split, tmp_path)[0]
