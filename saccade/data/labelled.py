@@ -20,6 +20,9 @@ Where = Annotated[StrictInt, Field(ge=1)] | Annotated[StrictStr, Field(min_lengt
 _AT: dict[str, tuple[int, str]] = {"label": (1, "label"), "text": (2, "text")}
 """Where a label and a text stand if nothing is said: the column, and the field."""
 
+SHOWN = 8
+"""Labels that an error names."""
+
 
 def _as_names(value: Any) -> Any:
     """YAML reads a label 0 as a number."""
@@ -294,6 +297,9 @@ def labelled(
             if problems is None:
                 raise
             problems.append(str(error))
+    wrong = sieve.all_others()
+    if wrong is not None:
+        reader.refuse(wrong)
 
 
 class _Sieve:
@@ -303,6 +309,8 @@ class _Sieve:
         self.split, self.counts, self.keep_empty = split, counts, keep_empty
         self.read_before: set[str] = set()
         """Phrases of trees, whichever file they stood in."""
+        self.others: set[str] = set()
+        self.any_named = False
 
     def kept(self, example: Example) -> Example | None:
         counts, names = self.counts, self.split.labels
@@ -315,7 +323,9 @@ class _Sieve:
         if names is not None:
             if example.label not in names:
                 counts.other_label += 1
+                self.others.add(example.label)
                 return None
+            self.any_named = True
             example = example._replace(label=names[example.label])
         if any("\0" in text for text in example.texts):
             counts.note("nul", example.place)
@@ -324,6 +334,16 @@ class _Sieve:
             return None
         counts.kept += 1
         return example
+
+    def all_others(self) -> str | None:
+        """What is wrong where `labels` leaves nothing."""
+        if self.any_named or not self.others or self.split.labels is None:
+            return None
+        asked, there = (", ".join(map(repr, sorted(names)[:SHOWN])) for names in (self.split.labels, self.others))
+        return (
+            f"{', '.join(self.split.files)}: `labels` leaves no text: it names {asked}; the texts have {there}. Name "
+            "labels as they stand in the files, or leave `labels` out."
+        )
 
 
 class _Noted(Counts):

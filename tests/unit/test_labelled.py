@@ -261,6 +261,18 @@ def test_labels_are_renamed_and_others_left_out_and_counted(tmp_path: Path) -> N
     assert "Texts left out because their label is none of those asked for: 4." in counts.sentences("text")
 
 
+def test_labels_that_leave_nothing_are_told(tmp_path: Path) -> None:
+    write_trees(tmp_path, *TREES)
+    split = {"trees": "a.txt", "labels": {"pos": 1, "neg": 0}}
+    told = "a.txt: `labels` leaves no text: it names 'neg', 'pos'; the texts have '2', '3'."
+    with pytest.raises(UsageError, match=told):
+        read(split, tmp_path)
+    problems: list[str] = []
+    assert read(split, tmp_path, problems=problems)[0] == []
+    assert len(problems) == 1
+    assert problems[0].startswith(told)
+
+
 @pytest.mark.parametrize("share", [0.3, 0.7])
 def test_held_out_phrases_are_counted_on_one_side(tmp_path: Path, share: float) -> None:
     write_trees(tmp_path, *TREES)
