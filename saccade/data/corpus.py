@@ -5,7 +5,7 @@ several rows, so that nothing is left out.
 Shapes: N tokens of all rows, end to end; R rows.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
@@ -18,9 +18,9 @@ from saccade.config import Section
 from saccade.data.columns import Columns, Ragged, ids_dtype, writing
 from saccade.data.files import Counts, OnBad, Paths
 from saccade.data.grammar import GrammarData, sentences
-from saccade.data.labelled import LabelledData
+from saccade.data.labelled import Example, LabelledData, labelled
+from saccade.data.labelled_splits import files_like, split_examples
 from saccade.data.labelled_splits import has_split as has_labelled
-from saccade.data.labelled_splits import split_examples
 from saccade.data.plain_text import file_lines
 from saccade.data.splits import Split
 from saccade.errors import UsageError
@@ -88,10 +88,6 @@ def most_tokens(data: MaskedData) -> int:
     return GENERATED_MAX_LENGTH if isinstance(data, GrammarData) else data.max_length
 
 
-def on_bad_of(data: MaskedData) -> OnBad:
-    return "refuse" if isinstance(data, GrammarData) else data.on_bad
-
-
 def is_joined(data: MaskedData) -> bool:
     return isinstance(data, CorpusData) and data.lines == "joined"
 
@@ -127,6 +123,14 @@ def read_lines(names: Iterable[str], *, base: Path, on_bad: OnBad, counts: Count
             yield TextLine(document, text)
 
 
+def further_lines(data: MaskedData, files: Sequence[Path], *, base: Path, counts: Counts) -> Iterator[TextLine]:
+    """Files that the data do not name, read as the data's own are: where these have labels, so have those."""
+    if isinstance(data, LabelledData):
+        return _texts(labelled(files_like(data, files), base=base, on_bad=data.on_bad, counts=counts))
+    on_bad = "refuse" if isinstance(data, GrammarData) else data.on_bad
+    return read_lines([str(each.absolute()) for each in files], base=base, on_bad=on_bad, counts=counts)
+
+
 def _generated(data: GrammarData, split: Split, counts: Counts) -> Iterator[TextLine]:
     for number, made in enumerate(sentences(data.seed, split, getattr(data, split))):
         counts.lines += 1
@@ -136,8 +140,12 @@ def _generated(data: GrammarData, split: Split, counts: Counts) -> Iterator[Text
 
 def _without_labels(data: LabelledData, split: Split, base: Path, counts: Counts) -> Iterator[TextLine]:
     """Each text is a document of one line."""
-    every = (text.strip() for each in split_examples(data, split, base=base, counts=counts) for text in each.texts)
-    yield from (TextLine(number, text) for number, text in enumerate(filter(None, every)))
+    return _texts(split_examples(data, split, base=base, counts=counts))
+
+
+def _texts(examples: Iterable[Example]) -> Iterator[TextLine]:
+    every = (text.strip() for each in examples for text in each.texts)
+    return (TextLine(number, text) for number, text in enumerate(filter(None, every)))
 
 
 class _Joiner:

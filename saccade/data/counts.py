@@ -6,7 +6,7 @@ from typing import Any, Literal
 PLACES_PER_KIND = 5
 Kind = Literal[
     "bom", "carriage_returns", "nul", "invalid_utf8", "empty", "too_long_cut", "too_long_dropped",
-    "bad_rows", "trimmed", "other_split", "other_label",
+    "bad_rows", "trimmed", "other_split", "other_label", "repeated", "not_there",
 ]  # fmt: skip
 
 _IN_WORDS: dict[Kind, str] = {
@@ -21,6 +21,8 @@ _IN_WORDS: dict[Kind, str] = {
     "trimmed": "lines left out at the end of the longer file, where the shorter one has no partner for them",
     "other_split": "pairs left out because they belong to another split of the same files",
     "other_label": "pairs left out because their label is none of those asked for",
+    "repeated": "phrases left out because they occurred before",
+    "not_there": "lines that `first` asks for beyond the end of the files, which have no more",
 }
 
 
@@ -28,7 +30,8 @@ _IN_WORDS: dict[Kind, str] = {
 class Counts:
     """What was read and what was done to it.
 
-    Always: lines = kept + empty + too_long_dropped + bad_rows + trimmed + other_split + other_label.
+    Always: lines = kept + empty + too_long_dropped + bad_rows + trimmed + other_split + other_label
+    + repeated.
     """
 
     lines: int = 0
@@ -47,6 +50,10 @@ class Counts:
     """Nothing is wrong with these, so no places are noted."""
     other_label: int = 0
     """Nor of these."""
+    repeated: int = 0
+    """Nor of these: phrases of trees that were read before, whatever their label was."""
+    not_there: int = 0
+    """Lines that were asked for but could not be read, since the files end before."""
     places: list[str] = field(default_factory=list)
     """The first few places of each kind, as `kind file:line`."""
 

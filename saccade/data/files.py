@@ -322,6 +322,8 @@ def pairs(
             if problems is None:
                 raise
             problems.append(str(error))
+    if reader.last is not None and not problems:
+        counts.not_there += max(0, reader.last - counts.lines)
 
 
 def _blank(text: str) -> bool:

@@ -1,6 +1,6 @@
 """Labelled text in: TSV, JSON lines or labelled trees; nothing is lost without being counted."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from hashlib import blake2b
 from pathlib import Path
@@ -19,6 +19,9 @@ Where = Annotated[StrictInt, Field(ge=1)] | Annotated[StrictStr, Field(min_lengt
 """A column's number, from 1, or its name; or the name of a field."""
 _AT: dict[str, tuple[int, str]] = {"label": (1, "label"), "text": (2, "text")}
 """Where a label and a text stand if nothing is said: the column, and the field."""
+
+SHOWN = 8
+"""Labels that an error names."""
 
 
 def _as_names(value: Any) -> Any:
@@ -133,6 +136,16 @@ class LabelledData(Section):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _phrases_held_out(self) -> Self:
+        # A phrase is part of others of its tree: a share of them would be validated on words that were learnt.
+        if self.train.phrases and self.valid is None:
+            raise ValueError(
+                "`train.phrases` is true and `valid` is not given: phrases of one tree would be learnt and validated "
+                "on. Name other trees in `valid`, or set `train.phrases` to false"
+            )
+        return self
+
     @property
     def texts(self) -> int:
         return self.train.texts
@@ -151,8 +164,6 @@ class _Rows:
 
     def __init__(self, split: Labelled, reader: _Reader) -> None:
         self.split, self.reader = split, reader
-        self.read_before: set[str] = set()
-        """Phrases of trees, whichever file they stood in."""
 
     def __iter__(self) -> Iterator[Iterator[Example]]:
         for name in self.split.files:
@@ -214,13 +225,8 @@ class _Rows:
                 except ValueError as error:
                     self.reader.bad_row(place, f"no tree with a label at every node: {error}")
                     continue
-                if not self.split.phrases:
-                    yield Example(nodes[-1].label, (nodes[-1].text,), place)
-                    continue
-                for label, text in nodes:
-                    if text not in self.read_before:
-                        self.read_before.add(text)
-                        yield Example(label, (text,), place)
+                for label, text in nodes if self.split.phrases else nodes[-1:]:
+                    yield Example(label, (text,), place)
 
     def _example(self, values: Sequence[str], place: str) -> Iterator[Example]:
         label = values[0].strip()
@@ -273,6 +279,7 @@ def labelled(
     aside = chosen is not None and chosen.held_out
     noted = _Noted() if chosen is not None else counts
     reader = _Reader(base, on_bad, False, noted, [] if aside and problems is not None else problems)
+    sieve = _Sieve(split, counts, keep_empty=keep_empty)
     for rows in _Rows(split, reader):
         try:
             for example in rows:
@@ -281,7 +288,7 @@ def labelled(
                     noted.tell(counts, others=not aside, place=example.place, own=belongs)
                     if not belongs:
                         continue
-                kept = _kept(example, split.labels, counts, keep_empty=keep_empty)
+                kept = sieve.kept(example)
                 if kept is not None:
                     yield kept
             if isinstance(noted, _Noted):
@@ -290,23 +297,53 @@ def labelled(
             if problems is None:
                 raise
             problems.append(str(error))
+    wrong = sieve.all_others()
+    if wrong is not None:
+        reader.refuse(wrong)
 
 
-def _kept(example: Example, names: Mapping[str, str] | None, counts: Counts, *, keep_empty: bool) -> Example | None:
-    """The example with the name that its label is learnt by; what is left out is counted."""
-    counts.lines += 1
-    if names is not None:
-        if example.label not in names:
-            counts.other_label += 1
+class _Sieve:
+    """Which of a split's examples are handed on, by the names that their labels are learnt by; others are counted."""
+
+    def __init__(self, split: Labelled, counts: Counts, *, keep_empty: bool) -> None:
+        self.split, self.counts, self.keep_empty = split, counts, keep_empty
+        self.read_before: set[str] = set()
+        """Phrases of trees, whichever file they stood in."""
+        self.others: set[str] = set()
+        self.any_named = False
+
+    def kept(self, example: Example) -> Example | None:
+        counts, names = self.counts, self.split.labels
+        counts.lines += 1
+        if self.split.phrases:
+            if example.texts[0] in self.read_before:
+                counts.repeated += 1
+                return None
+            self.read_before.add(example.texts[0])
+        if names is not None:
+            if example.label not in names:
+                counts.other_label += 1
+                self.others.add(example.label)
+                return None
+            self.any_named = True
+            example = example._replace(label=names[example.label])
+        if any("\0" in text for text in example.texts):
+            counts.note("nul", example.place)
+        if not self.keep_empty and not any(text.strip() for text in example.texts):
+            counts.note("empty", example.place)
             return None
-        example = example._replace(label=names[example.label])
-    if any("\0" in text for text in example.texts):
-        counts.note("nul", example.place)
-    if not keep_empty and not any(text.strip() for text in example.texts):
-        counts.note("empty", example.place)
-        return None
-    counts.kept += 1
-    return example
+        counts.kept += 1
+        return example
+
+    def all_others(self) -> str | None:
+        """What is wrong where `labels` leaves nothing."""
+        if self.any_named or not self.others or self.split.labels is None:
+            return None
+        asked, there = (", ".join(map(repr, sorted(names)[:SHOWN])) for names in (self.split.labels, self.others))
+        return (
+            f"{', '.join(self.split.files)}: `labels` leaves no text: it names {asked}; the texts have {there}. Name "
+            "labels as they stand in the files, or leave `labels` out."
+        )
 
 
 class _Noted(Counts):

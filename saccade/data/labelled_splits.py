@@ -20,6 +20,7 @@ GENERATED_SENTENCES = 100
 BYTES_A_WORD, BYTES_A_REVIEW = 4, 256
 """No token is less than a byte: what is generated is never too long, however it is cut."""
 JSON_NAMES = (".jsonl", ".jsonl.gz", ".jsonl.xz", ".ndjson", ".ndjson.gz", ".ndjson.xz")
+TSV_NAMES = (".tsv", ".tsv.gz", ".tsv.xz")
 
 
 def texts_of(data: ClassifyDataConfig) -> int:
@@ -81,24 +82,35 @@ def _generated(made: Iterator[reviews.Review | listops.ListOp], split: Split, co
 
 
 def files_like(data: ClassifyDataConfig, files: Sequence[Path]) -> Labelled:
-    """Further files, read as the data's own are: by the same columns or fields, where they are of the same layout."""
+    """Further files, read as the data's own are: by the same columns or fields, where they are of the same layout.
+
+    Where the data have trees, so have files that are neither JSON lines nor columns by their names. What is scored is
+    sentences, though phrases are learnt: phrases are scored only where the data's own test or validation are.
+    """
     names = tuple(str(file.resolve()) for file in files)
-    layouts: set[Literal["tsv", "jsonl"]] = {
-        "jsonl" if file.name.lower().endswith(JSON_NAMES) else "tsv" for file in files
-    }
+    splits = (data.test, data.valid, data.train) if isinstance(data, LabelledData) else ()
+    own = [split for split in splits if split is not None]
+    trees = any(split.trees is not None for split in own)
+    layouts = {_layout(file.name.lower(), trees=trees) for file in files}
     if len(layouts) != 1:
-        raise UsageError(f"{', '.join(map(str, files))}: give files of one layout: JSON lines, or columns.")
+        raise UsageError(f"{', '.join(map(str, files))}: give files of one layout: JSON lines, columns, or trees.")
     (layout,) = layouts
-    own = [split for split in (data.test, data.train) if split is not None] if isinstance(data, LabelledData) else []
     alike = next((split for split in own if getattr(split, layout) is not None), None)
     if alike is not None:
-        return alike.model_copy(update={layout: names})
+        phrases = alike.phrases and alike is not own[-1]  # the training data come last
+        return alike.model_copy(update={layout: names, "phrases": phrases})
     if texts_of(data) == 1:
         return Labelled.model_validate({layout: names})
     raise UsageError(
         f"{', '.join(map(str, files))}: the recipe's own data are not {layout}, so where two texts stand in it is not "
         "known. Give files as the recipe's."
     )
+
+
+def _layout(name: str, *, trees: bool) -> Literal["tsv", "jsonl", "trees"]:
+    if name.endswith(JSON_NAMES):
+        return "jsonl"
+    return "trees" if trees and not name.endswith(TSV_NAMES) else "tsv"
 
 
 def check_there(data: ClassifyDataConfig, split: Split, base: Path) -> None:

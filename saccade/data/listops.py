@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
+from uuid import uuid4
 
 from pydantic import Field, model_validator
 
@@ -145,9 +146,13 @@ def _write(data: ListOpsData, split: str, part: range, folder: Path) -> str:
     content = "".join(f"{each.label}\t{each.text}\n" for each in made)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_name(f".{file.name}.{os.getpid()}")
-        temporary.write_text(content, encoding="ascii")
-        temporary.replace(file)
+        # A name no other thread or host has; not by mkstemp, whose files none but their owner may read.
+        temporary = file.with_name(f".{file.name}.{uuid4().hex}")
+        try:
+            temporary.write_text(content, encoding="ascii")
+            temporary.replace(file)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(
             f"data.keep: {file} cannot be written: {error.strerror or error}. Name another folder, or leave keep out."

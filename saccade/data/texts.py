@@ -9,7 +9,7 @@ from pydantic import Field
 from saccade.data.chorales import ChoralesData, pieces
 from saccade.data.files import Counts
 from saccade.data.grammar import GrammarData, sentences
-from saccade.data.plain_text import Ends, Stretch, TextData, read_text
+from saccade.data.plain_text import Ends, Part, Stretch, TextData, read_text
 from saccade.errors import UsageError
 
 LanguageData = Annotated[TextData | GrammarData | ChoralesData, Field(discriminator="kind")]
@@ -35,7 +35,18 @@ def split_text(data: LanguageData, split: Split, *, base: Path, counts: Counts) 
             names, part = data.of_split(split)
             if names is None:
                 raise UsageError(f"data.{split} is not given. Name the files, or leave the {split} split out.")
-            return read_text(names, base=base, ends=data.ends, on_bad=data.on_bad, counts=counts, part=part)
+            text = read_text(names, base=base, ends=data.ends, on_bad=data.on_bad, counts=counts, part=part)
+            return text if part is None else _of_part(text, split, part, counts)
+
+
+def _of_part(text: Iterator[Stretch], split: Split, part: Part, counts: Counts) -> Iterator[Stretch]:
+    """The text; where it has lines, but none begins in the part, an error."""
+    yield from text
+    if counts.other_split and not counts.kept:
+        raise UsageError(
+            f"data.parts.{split} is {list(part)}: no line begins there, and a line belongs to the part it begins in. "
+            "Choose other bounds, or a text of more lines."
+        )
 
 
 def _generated(data: GrammarData, split: Split, counts: Counts) -> Iterator[Stretch]:

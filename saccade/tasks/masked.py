@@ -22,11 +22,10 @@ from saccade.data.corpus import (
     CorpusData,
     MaskedData,
     TextLine,
+    further_lines,
     has_split,
     is_joined,
     most_tokens,
-    on_bad_of,
-    read_lines,
     rows_of,
     split_lines,
     write_corpus,
@@ -144,8 +143,7 @@ class MaskedRecipe(Recipe):
         assert isinstance(loaded.model, MaskedModel)
         tokenizer = tokenizer_of(loaded)
         if files:
-            names = [str(each.absolute()) for each in files]
-            lines = read_lines(names, base=base, on_bad=on_bad_of(self.data), counts=Counts())
+            lines = further_lines(self.data, files, base=base, counts=Counts())
         elif not has_split(self.data, split):
             raise UsageError(f"the recipe names no {split} data. Name a file of text, or take --split valid.")
         else:

@@ -254,6 +254,9 @@ def test_the_first_lines_are_read_and_no_others(tmp_path: Path, layout: str, fir
     left_out = {every[1]} | ({bad} if layout in ("tsv", "jsonl") else set())
     assert [(pair.source, pair.target) for pair in got] == [pair for pair in every[:first] if pair not in left_out]
     assert counts.lines == min(first, 6)
+    assert counts.not_there == max(0, first - 6)
+    told = "Lines that `first` asks for beyond the end of the files, which have no more: 93."
+    assert (told in counts.sentences()) == (first == 99)
 
 
 def test_what_comes_after_the_first_lines_is_not_looked_at(tmp_path: Path) -> None:

@@ -185,6 +185,35 @@ def test_what_was_generated_is_kept_for_others(tmp_path: Path, monkeypatch: pyte
     assert len(made) == 57
 
 
+def test_two_writers_of_one_kept_file_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that writes the same part while another is about to put its own in place: both end well, and alike."""
+    data = ListOpsData(train=5, depth=4, shortest=3, longest=40, keep=str(tmp_path))
+    replace, others = Path.replace, list[list[listops.ListOp]]()
+
+    def interrupted(temporary: Path, file: Path) -> Path:
+        if not others:
+            others.append([])
+            others[0] += listops.examples(data, "train")
+        return replace(temporary, file)
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    assert list(listops.examples(data, "train")) == others[0]
+    assert len(others[0]) == 5
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_a_kept_file_that_cannot_be_put_in_place_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(temporary: Path, file: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fails)
+    with pytest.raises(UsageError, match=r"cannot be written: No space left on device"):
+        list(listops.examples(ListOpsData(train=5, depth=4, shortest=3, longest=40, keep=str(tmp_path)), "train"))
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
 def test_a_kept_file_that_is_not_whole_is_told(tmp_path: Path) -> None:
     data = ListOpsData(train=5, depth=4, shortest=3, longest=40, keep=str(tmp_path))
     list(listops.examples(data, "train"))

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from saccade.data.corpus import TextLine, further_lines
 from saccade.data.counts import Counts
 from saccade.data.labelled import Chosen, Example, Labelled, LabelledData, labelled
+from saccade.data.labelled_splits import files_like
 from saccade.data.labels import Labels
 from saccade.data.readings import Reading
 from saccade.errors import UsageError
@@ -246,7 +248,8 @@ def test_trees_as_sentences_and_as_phrases(tmp_path: Path) -> None:
         ("1", "'s a 8\u00a01\\/2", "a.txt:2"),
         ("2", "It 's a 8\u00a01\\/2", "a.txt:2"),
     ]
-    assert (counts.lines, counts.kept) == (10, 10)
+    assert (counts.lines, counts.kept, counts.repeated) == (12, 10, 2)
+    assert "Phrases left out because they occurred before: 2." in counts.sentences("text")
 
 
 def test_labels_are_renamed_and_others_left_out_and_counted(tmp_path: Path) -> None:
@@ -254,8 +257,20 @@ def test_labels_are_renamed_and_others_left_out_and_counted(tmp_path: Path) -> N
     binary = {"trees": "a.txt", "phrases": True, "labels": {0: "bad", 1: "bad", 3: "good", 4: "good"}}
     found, counts = read(binary, tmp_path)
     assert [each.label for each in found] == ["good", "good", "good", "bad", "bad", "bad"]
-    assert (counts.lines, counts.kept, counts.other_label) == (10, 6, 4)
+    assert (counts.lines, counts.kept, counts.other_label, counts.repeated) == (12, 6, 4, 2)
     assert "Texts left out because their label is none of those asked for: 4." in counts.sentences("text")
+
+
+def test_labels_that_leave_nothing_are_told(tmp_path: Path) -> None:
+    write_trees(tmp_path, *TREES)
+    split = {"trees": "a.txt", "labels": {"pos": 1, "neg": 0}}
+    told = "a.txt: `labels` leaves no text: it names 'neg', 'pos'; the texts have '2', '3'."
+    with pytest.raises(UsageError, match=told):
+        read(split, tmp_path)
+    problems: list[str] = []
+    assert read(split, tmp_path, problems=problems)[0] == []
+    assert len(problems) == 1
+    assert problems[0].startswith(told)
 
 
 @pytest.mark.parametrize("share", [0.3, 0.7])
@@ -263,11 +278,58 @@ def test_held_out_phrases_are_counted_on_one_side(tmp_path: Path, share: float) 
     write_trees(tmp_path, *TREES)
     split = {"trees": "a.txt", "phrases": True, "labels": {1: "bad", 3: "good", 4: "good"}}
     sides = [read(split, tmp_path, chosen=Chosen(share, held_out=held_out)) for held_out in (True, False)]
-    assert sum(counts.lines for _, counts in sides) == 10
+    assert sum(counts.lines for _, counts in sides) == 12
+    assert sum(counts.repeated for _, counts in sides) == 2
     assert sum(counts.other_label for _, counts in sides) == 4
     assert sorted(each.texts for found, _ in sides for each in found) == sorted(
         each.texts for each in read(split, tmp_path)[0]
     )
+
+
+@pytest.mark.parametrize("phrases", [False, True])
+def test_a_file_is_read_as_trees_where_the_data_are(tmp_path: Path, phrases: bool) -> None:
+    write_trees(tmp_path, *TREES)
+    train = {"trees": "tr.txt", "phrases": True, "labels": {3: "good", 2: "so"}}
+    data = LabelledData.model_validate({"train": train, "valid": train | {"phrases": phrases}})
+    like = files_like(data, [tmp_path / "a.txt"])
+    found = list(labelled(like, base=Path("elsewhere"), counts=Counts()))
+    assert len(found) == (6 if phrases else 2)
+    assert (found[-1].label, found[-1].texts) == ("so", ("It 's a 8\u00a01\\/2",))
+
+
+def test_layouts_by_name_where_the_data_have_trees() -> None:
+    columns = {"tsv": "v.tsv", "text": 3}
+    train = {"trees": "tr.txt", "phrases": True, "labels": {3: "good"}}
+    data = LabelledData.model_validate({"train": train, "valid": columns})
+    like = Labelled.model_validate(columns | {"tsv": "/x.tsv"})
+    assert files_like(data, [Path("/x.tsv")]).model_dump() == like.model_dump()
+    assert files_like(data, [Path("/x.jsonl.gz")]).jsonl == ("/x.jsonl.gz",)
+    sentences = Labelled.model_validate({"trees": "/x.txt.gz", "labels": {3: "good"}})
+    # Phrases are learnt, sentences scored.
+    assert files_like(data, [Path("/x.txt.gz")]).model_dump() == sentences.model_dump()
+    with pytest.raises(UsageError, match="files of one layout"):
+        files_like(data, [Path("/x.tsv"), Path("/x.txt")])
+    assert files_like(LabelledData.model_validate({"train": columns}), [Path("/x.txt")]).tsv == ("/x.txt",)
+
+
+def test_the_texts_of_a_further_file_come_without_labels(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("x\tGood\t film \ny\t\tBad\n", encoding="utf-8")
+    data = LabelledData.model_validate({"train": {"tsv": "b", "second": 3}})
+    counts = Counts()
+    found = further_lines(data, [tmp_path / "a.tsv"], base=Path("elsewhere"), counts=counts)
+    assert list(found) == [TextLine(0, "Good"), TextLine(1, "film"), TextLine(2, "Bad")]
+    assert (counts.lines, counts.kept) == (2, 2)
+    (tmp_path / "plain.txt").write_text("Good film\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"plain.txt:1: the row has 1 column; the second text stands in column 3"):
+        list(further_lines(data, [tmp_path / "plain.txt"], base=tmp_path, counts=Counts()))
+
+
+def test_phrases_are_not_held_out() -> None:
+    train = {"trees": "a.txt", "phrases": True}
+    with pytest.raises(ValidationError, match=r"`train.phrases` is true and `valid` is not given.*Name other trees"):
+        LabelledData.model_validate({"train": train})
+    assert LabelledData.model_validate({"train": train, "valid": {"trees": "b.txt"}}).train.phrases
+    assert LabelledData.model_validate({"train": {"trees": "a.txt"}}).valid is None
 
 
 @pytest.mark.parametrize(

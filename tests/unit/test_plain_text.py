@@ -81,7 +81,11 @@ def test_parts_of_one_text_are_its_splits(tmp_path: Path) -> None:
 def test_two_parts_are_the_whole(tmp_path: Path, lines: list[str], share: float) -> None:
     (tmp_path / "t").write_bytes("".join(line + "\n" for line in lines).encode())
     data = parse(TextData, {"train": "t", "parts": {"train": [0, share], "valid": [share, 1]}})
-    both = [list(split_text(data, split, base=tmp_path, counts=Counts())) for split in ("train", "valid")]
+    assert data.parts is not None
+    both = [
+        list(read_text(["t"], base=tmp_path, ends="line", on_bad="refuse", counts=Counts(), part=part))
+        for part in (data.parts.train, data.parts.valid)
+    ]
     assert both[0] + both[1] == read(tmp_path, "t")[0]
 
 
@@ -190,3 +194,11 @@ def test_the_chorales_have_the_frames_that_are_told_of() -> None:
         got = list(pieces(ChoralesData(file=name), split, base=Path(), counts=Counts()))  # type: ignore[arg-type]
         assert (len(got), sum(map(frames_of, got))) == (count, frames)
         assert line_of([[60]], "") == "60 |"
+
+
+def test_a_part_in_which_no_line_begins_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("short\n" + "long " * 40 + "\n", encoding="utf-8")
+    data = parse(TextData, {"train": "a", "parts": {"train": [0, 0.5], "valid": [0.5, 1]}})
+    assert len(list(split_text(data, "train", base=tmp_path, counts=Counts()))) == 2
+    with pytest.raises(UsageError, match=r"data\.parts\.valid is \[0\.5, 1\.0\]: no line begins there"):
+        list(split_text(data, "valid", base=tmp_path, counts=Counts()))
