@@ -208,8 +208,9 @@ class Ledger:
 
 
 def _origin(setting: Setting) -> str:
-    """Of what is trained before any change: another recipe of the same name is another training."""
-    named = [setting.recipe, setting.first.recipe if setting.first else None]
+    """Of what is trained, before any change: another recipe of the same name is another training, a peer's as well."""
+    beside = next((change[len("recipe=") :] for change in setting.changes if change.startswith("recipe=")), None)
+    named = [setting.recipe, setting.first.recipe if setting.first else None, *([beside] if beside else ())]
     trees = [None if name is None else yaml.safe_load(_recipe_text(name)) for name in named]
     return _digest([setting.program, *trees, *(setting.first.changes if setting.first else ())])
 

@@ -164,7 +164,10 @@ class Runner:
             del self._processes[job.name]
         if process.returncode:
             raise TrialFailed(f"failed with status {process.returncode}")
-        told: dict[str, Any] = json.loads(output.splitlines()[-1])
+        try:
+            told: dict[str, Any] = json.loads(output.splitlines()[-1])
+        except (IndexError, json.JSONDecodeError):
+            raise TrialFailed(f"its last line is no JSON: {output[-80:]!r}") from None
         return told
 
     def _module(self, job: Job | JointJob, *, keep: bool) -> list[str]:

@@ -1,7 +1,7 @@
 """Stands for a training in tests of the results' runner: answers at once, as `bench.trial` does.
 
 Changes say how: `score=3` is what it reaches on validation and test data, `fails=1` ends it with an error,
-`diverges=1` before any validation, `waits=SECONDS` late.
+`diverges=1` before any validation, `mumbles=1` with something else, `waits=SECONDS` late.
 """
 
 import argparse
@@ -24,6 +24,9 @@ def main() -> None:
     time.sleep(float(given.get("waits", 0)))
     if "fails" in given:
         sys.exit("it was told to fail")
+    if "mumbles" in given:
+        sys.stdout.write("well\n")
+        return
     reached = float(given.get("score", 0)) + options.seed / 10
     score = {"name": "BLEU", "value": reached, "low": reached - 1, "high": reached + 1, "signature": "s", "count": 9}
     told = {

@@ -75,10 +75,13 @@ def test_what_is_recorded_is_not_trained_again_and_what_is_missing_is(tmp_path: 
 
 
 def test_a_failure_is_told_and_stops_nothing_else(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    row = make_row(tmp_path, settings=[{"name": "A", "set": ["fails=1"]}, {"name": "B"}], tune=[[]])
+    settings = [{"name": "A", "set": ["fails=1"]}, {"name": "B"}, {"name": "C", "set": ["mumbles=1"]}]
+    row = make_row(tmp_path, settings=settings, tune=[[]])
     ledger, runner = run(row, tmp_path)
-    assert runner.failed == {"a-1-1"}
-    assert "a-1-1: failed with status 1" in capfd.readouterr().err
+    assert runner.failed == {"a-1-1", "c-1-1"}
+    said = capfd.readouterr().err
+    assert "a-1-1: failed with status 1" in said
+    assert "c-1-1: its last line is no JSON: 'well\\n'" in said
     assert len(ledger.runs(row.setting("B"))) == 3
     assert "| B" in told_page(ledger)
     assert "| A" not in told_page(ledger)
@@ -256,6 +259,14 @@ def test_a_trial_of_another_program_or_recipe_is_not_taken_for_this_one(tmp_path
     changed = Ledger(make_row(tmp_path, settings=settings), ledger.folder)
     assert not changed.runs(changed.row.settings[0])
     assert changed.runs(changed.row.settings[1])
+
+
+def test_a_peer_beside_a_recipe_that_changed_is_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = make_row(tmp_path, settings=[{"name": "A", "set": ["recipe=dates"]}])
+    ledger, _ = run(row, tmp_path)
+    assert not list(ledger.due(set()))
+    monkeypatch.setattr("bench.ledger._recipe_text", lambda name: "task: translate")
+    assert len(list(Ledger(row, ledger.folder).due(set()))) == len(GRID)
 
 
 def test_a_setting_that_always_diverges_does_not_keep_the_others_from_the_page(tmp_path: Path) -> None:
