@@ -31,6 +31,8 @@ class HardConfig(Section):
     """Weight of the REINFORCE term; 1: the gradient of the expected likelihood."""
     entropy: float = Field(0.002, ge=0.0)
     """Weight of the entropy that the places are drawn with."""
+    soft: float = Field(0.0, ge=0.0, lt=1.0)
+    """The share of looks, in training, that read the mean as soft attention does (in the paper 0.5)."""
 
 
 class AttentionConfig(Section):
@@ -64,6 +66,8 @@ class AttentionConfig(Section):
     """Weight of the term that wants every source token looked at once in all (Xu et al. 2015)."""
     coverage: float | None = Field(None, ge=0.0)
     """Let the score see the weights so far, and punish repetition with this weight (See et al. 2017)."""
+    coverage_after: int = Field(0, ge=0)
+    """Updates before the punishment begins: from the start, it keeps attention from being learnt."""
     pointer: bool = False
     """Mix copying from the source into the output (See et al. 2017); needs one vocabulary for both sides."""
     hard: HardConfig | None = None
@@ -76,6 +80,8 @@ class AttentionConfig(Section):
             raise ValueError(f"temperature is {self.temperature}: scores are divided by it, so it must be above 0")
         if self.coverage is not None and self.score != "additive":
             raise ValueError(f"coverage is a part of the additive score, but score is {self.score}")
+        if self.coverage_after and not self.coverage:
+            raise ValueError(f"coverage_after is {self.coverage_after}, but coverage punishes nothing: give it a weight")
         if self.score == "last" and self.scope != "global":
             raise ValueError(f"score is last, which reads one state: there is nothing for scope {self.scope} to choose")
         if self.readout == "concat" and self.readout_width is not None:
@@ -152,7 +158,9 @@ class Reader(nn.Module):
         self.scope = make_scope(config.scope, width, config.window or WINDOW, renormalise=config.renormalise)
         self.gate = nn.Linear(width, 1) if config.gate else None
         hard = config.hard
-        self.hard = None if hard is None else Hard(decay=hard.decay, reward=hard.reward, entropy=hard.entropy)
+        self.hard = None
+        if hard is not None:
+            self.hard = Hard(decay=hard.decay, reward=hard.reward, entropy=hard.entropy, soft=hard.soft)
 
     @property
     def goes_by_place(self) -> bool:

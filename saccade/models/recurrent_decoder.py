@@ -61,6 +61,10 @@ class RecurrentDecoderConfig(RecurrentConfig):
         """How wide the vector is that the output layer reads."""
         return self.width if self.attention is None else self.attention.output_width(self.width, memory_width)
 
+    def punishes(self, updates: int) -> float:
+        """1 where coverage is asked for in the loss, behind so many updates, and 0 where it is not, or not yet."""
+        return float(self.attention is not None and updates >= self.attention.coverage_after)
+
     def check_with(self, encoder: EncoderConfig) -> None:
         """Refuse what makes no sense with this encoder, with the reason."""
         if self.attention is None and self.feed_input:
@@ -135,6 +139,8 @@ class RecurrentDecoder(nn.Module):
         share = 1.0 if config.sampling is None else config.sampling.share(0)
         self.register_buffer("gold_share", torch.tensor(share), persistent=False)  # a tensor: graphs read it anew
         self.gold_share: Tensor
+        self.register_buffer("punishes", torch.tensor(config.punishes(0)), persistent=False)
+        self.punishes: Tensor
 
     def without_twin(self, device: torch.device) -> list[str]:
         """What torch's recurrences and the fused loss do not know, on any device; the layers tell what is their own."""
@@ -189,6 +195,7 @@ class RecurrentDecoder(nn.Module):
         """What changes as training goes on; updates are counted from 1."""
         if self.config.sampling is not None:
             self.gold_share.fill_(self.config.sampling.share(max(0, update - 1)))
+        self.punishes.fill_(self.config.punishes(update - 1))
 
     def features(self, given: Tokens, encoded: Encoded, watch: Watch | None = None) -> Tensor:
         """What the output layer scores for every next token, given the gold ones before it; laid out as those."""
@@ -238,7 +245,7 @@ class RecurrentDecoder(nn.Module):
         if config is None:
             return terms
         if config.coverage:
-            terms["coverage"] = config.coverage * (notes["overlap"] * _counted(target)).sum()
+            terms["coverage"] = config.coverage * self.punishes * (notes["overlap"] * _counted(target)).sum()
         if config.doubly_stochastic:
             counted_BT, weights_BTS = _counted(target), notes["weights"]
             real_BS = source["may_look"][:, 0] if "may_look" in source else torch.ones_like(weights_BTS[:, 0])

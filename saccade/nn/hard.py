@@ -8,6 +8,8 @@ With log p(y | s) the likelihood under the drawn places s, what is minimised is 
 R_t is the log-likelihood of all that the draw at t can change: of y_t alone, or of y_t and what follows it where the
 context enters the recurrence. (The paper takes the whole sentence's: the same mean, a larger variance.) b_t is the
 baseline, a moving average of a token's log-likelihood, times the tokens that R_t sums over; it changes no mean.
+With `soft` above 0 that share of the looks reads the mean of all places instead, as soft attention does, and is no
+draw (the paper has it at 0.5, to make the estimate less noisy; there it is decided once for a picture).
 Shapes: N hypotheses, T target tokens, S source tokens.
 """
 
@@ -22,9 +24,9 @@ class Choice:
     """What was drawn by each query."""
 
     weights: Tensor
-    """(…, S): 1 at the place, 0 elsewhere; zeros where there is nothing to look at."""
+    """(…, S): 1 at the place, 0 elsewhere; zeros where there is nothing to look at; a soft look's own weights."""
     log_probability: Tensor
-    """(…) of the drawn place."""
+    """(…) of the drawn place; 0 of a soft look."""
     entropy: Tensor
     """(…) of the weights it was drawn from."""
 
@@ -32,9 +34,9 @@ class Choice:
 class Hard(nn.Module):
     """Draws in training; takes the most probable place else."""
 
-    def __init__(self, *, decay: float, reward: float, entropy: float) -> None:
+    def __init__(self, *, decay: float, reward: float, entropy: float, soft: float = 0.0) -> None:
         super().__init__()
-        self.decay, self.reward, self.entropy = decay, reward, entropy
+        self.decay, self.reward, self.entropy, self.soft = decay, reward, entropy, soft
         self.register_buffer("baseline", torch.zeros(()))
         self.baseline: Tensor
 
@@ -42,15 +44,20 @@ class Hard(nn.Module):
         """(…, S) -> (…). The least of exponential times with these rates comes from each place by its weight."""
         return (weights / torch.empty_like(weights).exponential_()).argmax(-1)
 
+    def soften(self, weights: Tensor) -> Tensor:
+        """(…, S) -> (…): which looks read the mean."""
+        return torch.rand(weights.shape[:-1], device=weights.device) < self.soft
+
     def choose(self, weights: Tensor) -> Choice:
         chosen = (self.draw(weights.detach()) if self.training else weights.argmax(-1))[..., None]
         one_hot = torch.zeros_like(weights).scatter_(-1, chosen, 1.0)
         logs = weights.clamp(min=torch.finfo(weights.dtype).tiny).log()
-        return Choice(
-            weights=one_hot * (weights.detach().sum(-1, keepdim=True) > 0),
-            log_probability=logs.gather(-1, chosen).squeeze(-1),
-            entropy=-(weights * logs).sum(-1),
-        )
+        read = one_hot * (weights.detach().sum(-1, keepdim=True) > 0)
+        log_probability = logs.gather(-1, chosen)
+        if self.training and self.soft:
+            is_soft = self.soften(weights)[..., None]
+            read, log_probability = torch.where(is_soft, weights, read), log_probability.masked_fill(is_soft, 0.0)
+        return Choice(read, log_probability.squeeze(-1), entropy=-(weights * logs).sum(-1))
 
     def terms(
         self, nll_NT: Tensor, log_probability_NT: Tensor, entropy_NT: Tensor, counted_NT: Tensor, *, onward: bool

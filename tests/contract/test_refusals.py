@@ -51,6 +51,7 @@ SENSELESS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({}, {"attention": {"score": "mean", "doubly_stochastic": 1}}, "none", "no choice .* as doubly_stochastic"),
     ({}, {"attention": {"scope": "local-p", "hard": {}}}, "none", "hard needs weights that sum to 1"),
     ({}, {"attention": {"scope": "local-p", "pointer": True}}, "none", "pointer needs weights that sum to 1"),
+    ({}, {"attention": {"coverage": 0.0, "coverage_after": 5}}, "none", "coverage punishes nothing"),
     ({}, {"attention": {"hard": {}, "coverage": 1.0}}, "none", "coverage works on the weights of all"),
     ({}, {"attention": {"hard": {}, "pointer": True}}, "none", "pointer works on the weights of all"),
     ({}, {"attention": {"hard": {}, "doubly_stochastic": 1}}, "none", "doubly_stochastic works on the weights"),

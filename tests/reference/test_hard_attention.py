@@ -17,7 +17,7 @@ from saccade.nn.hard import Hard
 from saccade.nn.watch import Watch
 from saccade.types import END, Batch, Tokens
 
-SOURCE, TARGET = [4, 5, END], [6, 4, END]
+SOURCE, TARGET, SOFT = [4, 5, END], [6, 4, END], -1
 orders = pytest.mark.parametrize(
     "decoder",
     [{"attention": {}}, {"attention": {}, "feed_input": True}, {"attention": {"query": "previous"}}],
@@ -51,29 +51,27 @@ def batch() -> Batch:
 
 
 def drawn(model: Translator, places: tuple[int, ...]) -> tuple[Loss, Tensor]:
-    """The loss where exactly these places are drawn, and the probability of drawing them."""
+    """The loss where exactly these places are drawn, SOFT for a look at all, and the probability of drawing them."""
     hard, seen, left = hard_of(model), list[Tensor](), list(places)
-
-    def draw(weights: Tensor) -> Tensor:
-        steps = weights.shape[1]
-        chosen = torch.tensor([[left.pop(0) for _ in range(steps)]])
-        return chosen
-
     real = Hard.choose
 
     def choose(self: Hard, weights: Tensor) -> Any:
-        choice = real(self, weights)
-        seen.append(weights.gather(-1, choice.weights.argmax(-1, keepdim=True)).flatten())
+        drawn = torch.tensor([[left.pop(0) for _ in range(weights.shape[1])]])
+        is_soft, places = drawn == SOFT, drawn.clamp(min=0)
+        with mock.patch.object(hard, "draw", lambda _: places), mock.patch.object(hard, "soften", lambda _: is_soft):
+            choice = real(self, weights)
+        of_place = (1 - self.soft) * weights.gather(-1, places[..., None]).squeeze(-1)
+        seen.append(torch.where(is_soft, self.soft, of_place).flatten())
         return choice
 
-    with mock.patch.object(hard, "draw", draw), mock.patch.object(Hard, "choose", choose):
+    with mock.patch.object(Hard, "choose", choose):
         loss = model.loss(batch())
     assert not left
     return loss, torch.cat(seen).prod()
 
 
-def every_way() -> list[tuple[int, ...]]:
-    return list(itertools.product(range(len(SOURCE)), repeat=len(TARGET)))
+def every_way(soft: float = 0.0) -> list[tuple[int, ...]]:
+    return list(itertools.product([*range(len(SOURCE)), *([SOFT] if soft else [])], repeat=len(TARGET)))
 
 
 def gradients(model: Translator, total: Tensor) -> list[Tensor]:
@@ -82,13 +80,15 @@ def gradients(model: Translator, total: Tensor) -> list[Tensor]:
 
 
 @orders
-@pytest.mark.parametrize("baseline", [0.0, -1.7])
-def test_the_estimator_has_the_exact_gradient_as_its_mean(decoder: dict[str, Any], baseline: float) -> None:
-    """Σ_s p(s) · (estimate given s) = ∂ Σ_s p(s) (−log p(y | s)), whatever the baseline."""
-    model = model_of(decoder, {"decay": 0.9})
+@pytest.mark.parametrize(("baseline", "soft"), [(0.0, 0.0), (-1.7, 0.0), (-1.7, 0.3)])
+def test_the_estimator_has_the_exact_gradient_as_its_mean(
+    decoder: dict[str, Any], baseline: float, soft: float
+) -> None:
+    """Σ_s p(s) · (estimate given s) = ∂ Σ_s p(s) (−log p(y | s)), whatever the baseline and the share of soft looks."""
+    model = model_of(decoder, {"decay": 0.9, "soft": soft})
     estimate = [torch.zeros_like(parameter) for parameter in model.parameters()]
     expected_nll, total_p = torch.zeros(()).double(), 0.0
-    for places in every_way():
+    for places in every_way(soft):
         hard_of(model).baseline.fill_(baseline)
         loss, p = drawn(model, places)
         total_p += p.item()
@@ -143,6 +143,17 @@ def test_draws_come_by_their_weights_and_never_from_weight_0() -> None:
     counts = Hard(decay=0.9, reward=1.0, entropy=0.0).draw(weights.expand(200_000, 4)).bincount(minlength=4)
     assert counts[1] == 0
     assert_close(counts / 200_000, weights, rtol=0.0, atol=5e-3)
+
+
+def test_a_share_of_the_looks_is_soft_in_training_alone() -> None:
+    torch.manual_seed(0)
+    hard, weights = Hard(decay=0.9, reward=1.0, entropy=0.0, soft=0.3), torch.tensor([0.5, 0.2, 0.3]).expand(20_000, 3)
+    choice = hard.choose(weights)
+    is_soft = (choice.weights == weights).all(-1)
+    assert is_soft.float().mean().item() == pytest.approx(0.3, abs=0.02)
+    assert (choice.log_probability[is_soft] == 0).all()
+    assert (choice.weights[~is_soft].max(-1).values == 1).all()
+    assert (hard.eval().choose(weights).weights.max(-1).values == 1).all()
 
 
 def test_the_expected_context_is_the_soft_one() -> None:

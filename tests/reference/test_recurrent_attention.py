@@ -201,6 +201,19 @@ def test_sees_decoder() -> None:
     assert_close(loss.total, loss.nll + 0.8 * overlap)
 
 
+def test_coverage_is_punished_after_so_many_updates() -> None:
+    model = model_of({"kind": "gru", "attention": {"coverage": 0.8, "coverage_after": 2}})
+    now = model_of({"kind": "gru", "attention": {"coverage": 0.8}})
+    now.load_state_dict(model.state_dict())
+    expected = now.loss(one()).extra["coverage"]
+    assert expected > 0
+    found = [model.loss(one()).extra["coverage"]]
+    for update in (1, 2, 3, 4):
+        model.at_update(update)
+        found.append(model.loss(one()).extra["coverage"])
+    assert_close(torch.stack(found), torch.stack([0 * expected] * 3 + [expected] * 2))
+
+
 @torch.no_grad()
 def test_a_step_gives_the_mixtures_log_probabilities() -> None:
     """Decoding takes a log-softmax of what it is given: of log-probabilities that is nothing."""

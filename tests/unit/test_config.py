@@ -63,7 +63,7 @@ def test_an_unknown_name_is_told_with_its_place_and_the_nearest() -> None:
     assert complaint("model.decoder.attention.scroe=dot") == (
         "translate.yaml: model.decoder.attention.scroe is not a setting of attention. Did you mean `score`?\n"
         "  settings of attention: score, scope, query, readout, readout_width, width, rank, places, temperature, "
-        "window, renormalise, gate, doubly_stochastic, coverage, pointer, hard"
+        "window, renormalise, gate, doubly_stochastic, coverage, coverage_after, pointer, hard"
     )
 
 
