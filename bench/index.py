@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench.ledger import Ledger
 from bench.row import Row, read_row, row_names
+from saccade.cli.words import metric_name
 from saccade.train.settings import LOWER_IS_BETTER
 from saccade.view.table import markdown
 
@@ -66,7 +67,7 @@ def _best(ledger: Ledger) -> str:
             found.append((statistics.mean(run["scores"][0]["value"] for run in runs), name, setting.name))
     if not found:
         return ""
-    less = found[0][1].lower().replace(" ", "_") in LOWER_IS_BETTER
+    less = found[0][1] in {metric_name(key) for key in LOWER_IS_BETTER}
     value, metric, setting_name = min(found) if less else max(found)
     return f"{setting_name}: {metric} {value:.2f}"
 

