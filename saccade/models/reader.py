@@ -81,7 +81,7 @@ class AttentionConfig(Section):
         if self.coverage is not None and self.score != "additive":
             raise ValueError(f"coverage is a part of the additive score, but score is {self.score}")
         if self.coverage_after and not self.coverage:
-            raise ValueError(f"coverage_after is {self.coverage_after}, but coverage punishes nothing: give it a weight")
+            raise ValueError(f"coverage_after is {self.coverage_after}, but coverage punishes nothing: give a weight")
         if self.score == "last" and self.scope != "global":
             raise ValueError(f"score is last, which reads one state: there is nothing for scope {self.scope} to choose")
         if self.readout == "concat" and self.readout_width is not None:

@@ -58,7 +58,8 @@ def drawn(model: Translator, places: tuple[int, ...]) -> tuple[Loss, Tensor]:
     def choose(self: Hard, weights: Tensor) -> Any:
         drawn = torch.tensor([[left.pop(0) for _ in range(weights.shape[1])]])
         is_soft, places = drawn == SOFT, drawn.clamp(min=0)
-        with mock.patch.object(hard, "draw", lambda _: places), mock.patch.object(hard, "soften", lambda _: is_soft):
+        forced = mock.patch.multiple(hard, draw=lambda _: places, soften=lambda _: is_soft)
+        with forced:
             choice = real(self, weights)
         of_place = (1 - self.soft) * weights.gather(-1, places[..., None]).squeeze(-1)
         seen.append(torch.where(is_soft, self.soft, of_place).flatten())

@@ -1,4 +1,4 @@
-"""The small file of GloVe's vectors that the rows read: whose words it has, in which order, and that recipes can read it."""
+"""The small file of GloVe's vectors that the rows read: whose words it has, in which order; and recipes can read it."""
 
 import gzip
 import io
