@@ -60,16 +60,21 @@ def rungs(ledger: Ledger) -> tuple[str, list[Rung]]:
 
 
 def draw(found: list[Rung], *, metric: str, title: str) -> "Figure":
-    """Left: a line for each setting, oldest above, a dot for each seed. Right: the numbered settings over cost."""
+    """Left: a line for each setting, oldest above, a dot for each seed. Right: the numbered settings over cost.
+
+    Where no cost is known, the left alone.
+    """
     figure = new_figure()
     height = 1.75 + 0.27 * len(found)
     figure.set_size_inches(11.0, height)
-    left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.0))
+    priced = [rung for rung in found if rung.minutes is not None]
+    left, *right = figure.subplots(1, 2 if priced else 1, squeeze=False)[0]
     figure.subplots_adjust(left=0.31, right=0.975, top=1 - 0.85 / height, bottom=0.62 / height, wspace=0.16)
     years = sorted({rung.year for rung in found})
     colours = {year: _COLOURS[place % len(_COLOURS)] for place, year in enumerate(years)}
     _ladder(left, found, colours, metric)
-    _costs(right, found, colours, metric)
+    for axes in right:
+        _costs(axes, found, colours, metric)
     seeds = sorted({len(rung.scores) for rung in found})
     told = f"{metric}; small dots are seeds ({' or '.join(map(str, seeds))} each), large ones their mean."
     for inches, text, size, weight, colour in ((0.2, title, 12, "bold", INK), (0.45, told, 9, "normal", FAINT)):
@@ -85,7 +90,8 @@ def _ladder(axes: "Axes", found: list[Rung], colours: dict[int, str], metric: st
         colour = colours[rung.year]
         axes.plot(rung.scores, [place] * len(rung.scores), "o", color=colour, markersize=3.5, alpha=0.5)
         axes.plot([rung.mean], [place], "o", color=colour, markersize=7)
-    names = [f"{rung.name}   {rung.year}   {number:>2}" for number, rung in enumerate(found, 1)]
+    numbers = [str(number).rjust(2, "\u2007") for number in range(1, len(found) + 1)]  # a space as wide as a digit
+    names = [f"{rung.name}   {rung.year}   {number}" for rung, number in zip(found, numbers, strict=True)]
     axes.set_yticks(range(len(found)), names)
     axes.set_ylim(len(found) - 0.4, -0.6)
     axes.set_xlabel(metric, fontsize=8.5, color=FAINT, family=fonts())
@@ -103,7 +109,7 @@ def _costs(axes: "Axes", found: list[Rung], colours: dict[int, str], metric: str
             )  # fmt: skip
     axes.set_xscale("log")
     ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
-    costs = [rung.minutes for rung in found if rung.minutes is not None] or [1.0]
+    costs = [rung.minutes for rung in found if rung.minutes is not None]
     axes.set_xlim(min(costs) / 1.4, max(costs) * 1.4)
     axes.set_xticks([tick for tick in ticks if min(costs) / 1.4 <= tick <= max(costs) * 1.4])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")

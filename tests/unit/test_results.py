@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,8 @@ def test_the_picture_has_a_line_for_each_setting_and_the_cost_of_an_ensemble_is_
     ladder, costs = draw(found, metric=metric, title=row.title).axes
     assert [label.get_text().split("   ")[0] for label in ladder.get_yticklabels()] == ["A × 1", "B", "both"]
     assert [text.get_text() for text in costs.texts] == ["1", "2", "3"]
+    free = [replace(rung, minutes=None) for rung in found]
+    assert len(draw(free, metric=metric, title=row.title).axes) == 1
     assert "minutes alone" in told_page(ledger)
 
 
