@@ -4,18 +4,22 @@
 
 Every setting is trained at every point of the row's grid with its first seed; the point that is best on the validation
 data is trained with the other seeds. Each training is a process of its own and is recorded in --out when it ends: the
-same command, given again, does what is missing. --minutes ends what is under way then. --alone times each setting
-with the machine to itself. --page writes the page of what is there.
+same command, given again, does what is missing. --minutes ends what is under way then. Rows that are given the same
+folder to --share have --jobs trainings at a time together. --alone times each setting with the machine to itself.
+--page writes the page of what is there.
 """
 
 import argparse
+import fcntl
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +28,8 @@ from bench.results_page import page
 from bench.row import Row, read_row
 
 SPEED_UPDATES = 100
+WAIT = 0.2
+"""Seconds between two looks at whether a place is free."""
 
 
 def main() -> None:
@@ -53,6 +59,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("row", help="a name in bench/rows")
     parser.add_argument("--out", type=Path, default=Path("runs/results"))
     parser.add_argument("--jobs", type=_positive(int), default=2, help="trainings at a time")
+    parser.add_argument("--share", type=Path, metavar="FOLDER", help="with all rows that are given the same one")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--minutes", type=_positive(float), help="end after so long, whatever is under way")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="for every training")
@@ -153,22 +160,45 @@ class Runner:
         settings = job.settings if isinstance(job, Job) else job.members[0].settings
         for change in (*settings, *self.options.set):
             command += ["--set", change]
-        print(f"{job.name}: begins", file=sys.stderr, flush=True)
-        with subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True) as process:
-            with self._lock:
-                self._processes[job.name] = process
-                if self._ended:
-                    process.terminate()
-            output, _ = process.communicate()
-        with self._lock:
-            del self._processes[job.name]
-        if process.returncode:
-            raise TrialFailed(f"failed with status {process.returncode}")
+        with self._place():
+            print(f"{job.name}: begins", file=sys.stderr, flush=True)
+            status, output = self._run(job.name, [*command, *more])
+        if status:
+            raise TrialFailed(f"failed with status {status}")
         try:
             told: dict[str, Any] = json.loads(output.splitlines()[-1])
         except (IndexError, json.JSONDecodeError):
             raise TrialFailed(f"its last line is no JSON: {output[-80:]!r}") from None
         return told
+
+    def _run(self, name: str, command: list[str]) -> tuple[int, str]:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            with self._lock:
+                self._processes[name] = process
+                if self._ended:
+                    process.terminate()
+            output, _ = process.communicate()
+        with self._lock:
+            del self._processes[name]
+        return process.returncode, output
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """One of as many places as --jobs says, which rows that share a folder have together."""
+        folder = self.options.share
+        if folder is None:
+            yield
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        while not self._ended:
+            if (lock := _free_place(folder, self.options.jobs)) is not None:
+                try:
+                    yield
+                finally:
+                    os.close(lock)
+                return
+            time.sleep(WAIT)
+        raise TrialFailed("not begun before --minutes were over")
 
     def _module(self, job: Job | JointJob, *, keep: bool) -> list[str]:
         if isinstance(job, JointJob):
@@ -185,6 +215,19 @@ class Runner:
             for change in (*first.changes, *self.options.set):
                 command += ["--first-set", change]
         return command
+
+
+def _free_place(folder: Path, places: int) -> int | None:
+    """A file that nobody else has locked, locked; whoever ends lets go of it, however that comes."""
+    for place in range(places):
+        lock = os.open(folder / f"place-{place}", os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+        else:
+            return lock
+    return None
 
 
 class TrialFailed(Exception):

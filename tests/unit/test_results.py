@@ -1,8 +1,11 @@
 """The runner of the results table: what it trains, in which order it chooses, what it keeps, what the page tells."""
 
 import argparse
+import fcntl
 import json
+import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +32,14 @@ def make_row(folder: Path, **fields: Any) -> Row:
 
 
 def run(row: Row, folder: Path, **given: Any) -> tuple[Ledger, Runner]:
-    options: dict[str, Any] = {"set": [], "jobs": 2, "device": "cpu", "minutes": None, "only": []} | given
+    options: dict[str, Any] = {
+        "set": [],
+        "jobs": 2,
+        "device": "cpu",
+        "minutes": None,
+        "only": [],
+        "share": None,
+    } | given
     ledger = Ledger(row, folder / "out", tuple(options["set"]))
     runner = Runner(row, ledger, argparse.Namespace(**options), folder / "keep")
     runner.work()
@@ -283,6 +293,46 @@ def test_a_setting_that_always_diverges_does_not_keep_the_others_from_the_page(t
     assert "B: BLEU 3.20" in front_page([row], ledger.folder)
 
 
+def test_rows_that_share_a_folder_share_their_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "WAIT", 0.01)
+    running, most, lock = [0], [0], threading.Lock()
+    real = Runner._run
+
+    def counted(self: Runner, name: str, command: list[str]) -> tuple[int, str]:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        try:
+            return real(self, name, command)
+        finally:
+            with lock:
+                running[0] -= 1
+
+    monkeypatch.setattr(Runner, "_run", counted)
+    found = list[Ledger]()
+    threads = []
+    for place in ("one", "two"):
+        (tmp_path / place).mkdir()
+        row = make_row(tmp_path / place)
+        work = partial(run, row, tmp_path / place, jobs=2, share=tmp_path / "share")
+        threads.append(threading.Thread(target=lambda work=work: found.append(work()[0])))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert most == [2]
+    assert [len(ledger.runs(setting)) for ledger in found for setting in ledger.row.settings] == [3] * 4
+
+
+def test_a_row_that_gets_no_place_ends_in_time(tmp_path: Path) -> None:
+    (tmp_path / "share").mkdir()
+    with (tmp_path / "share" / "place-0").open("w") as taken:
+        fcntl.flock(taken, fcntl.LOCK_EX)
+        ledger, runner = run(make_row(tmp_path), tmp_path, jobs=1, share=tmp_path / "share", minutes=0.01)
+    assert not ledger.runs(ledger.row.settings[0])
+    assert not runner.failed
+
+
 @pytest.mark.parametrize(("metric", "best"), [("BLEU", "B"), ("WER of words", "A"), ("perplexity", "A"), ("PER", "A")])
 def test_the_front_page_knows_of_which_metrics_less_is_better(tmp_path: Path, metric: str, best: str) -> None:
     settings = [{"name": "A", "set": ["score=1"]}, {"name": "B", "set": ["score=2"]}]
@@ -296,7 +346,7 @@ def test_rates_alone_are_recorded_and_keep_no_run(tmp_path: Path, monkeypatch: p
     ensembles = [{"name": "both", "seeds": [1], "members": ["A", "B"]}]
     settings = [{"name": name, "program": None, "recipe": "dates"} for name in ("A", "B")]
     row = make_row(tmp_path, settings=settings, ensembles=ensembles)
-    options = argparse.Namespace(set=[], jobs=1, device="cpu", minutes=None, only=["A"])
+    options = argparse.Namespace(set=[], jobs=1, device="cpu", minutes=None, only=["A"], share=None)
     runner = Runner(row, Ledger(row, tmp_path / "out"), options, tmp_path / "keep")
     commands: list[list[str]] = []
 
