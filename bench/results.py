@@ -39,6 +39,8 @@ def main() -> None:
         sys.exit(f"--only is {', '.join(unknown)}; {options.row} has {', '.join(each.name for each in row.settings)}.")
     if row.alone:
         options.jobs = 1
+    if options.share and (row.alone or options.alone):
+        sys.exit("--share: what needs the machine to itself has no others beside it. Leave --share out.")
     ledger = Ledger(row, options.out, tuple(options.set))
     runner = Runner(row, ledger, options, options.keep)
     if options.alone:
@@ -93,21 +95,28 @@ class Runner:
         self._members = {member for ensemble in row.ensembles for member in ensemble.members}
 
     def work(self) -> None:
-        running: dict[Future[dict[str, Any]], Job | JointJob] = {}
         with ThreadPoolExecutor(self.options.jobs) as pool:
-            while True:
-                left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-                busy = {job.name for job in running.values()}
-                for job in self._due(busy)[: self.options.jobs - len(running)] if left != 0.0 else ():
-                    running[pool.submit(self._spawn, job)] = job
-                if not running:
-                    return
-                ended, _ = wait(running, timeout=left, return_when=FIRST_COMPLETED)
-                if not ended:
-                    self._end_all()
-                    return
-                for future in ended:
-                    self._record(running.pop(future), future)
+            try:
+                self._work(pool)
+            except BaseException:  # the pool waits for its threads, and those for a place or for a training
+                self._end_all()
+                raise
+
+    def _work(self, pool: ThreadPoolExecutor) -> None:
+        running: dict[Future[dict[str, Any]], Job | JointJob] = {}
+        while True:
+            left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+            busy = {job.name for job in running.values()}
+            for job in self._due(busy)[: self.options.jobs - len(running)] if left != 0.0 else ():
+                running[pool.submit(self._spawn, job)] = job
+            if not running:
+                return
+            ended, _ = wait(running, timeout=left, return_when=FIRST_COMPLETED)
+            if not ended:
+                self._end_all()
+                return
+            for future in ended:
+                self._record(running.pop(future), future)
 
     def _due(self, busy: set[str]) -> list[Job | JointJob]:
         kept = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
@@ -130,7 +139,7 @@ class Runner:
         with self._lock:
             self._ended = True
             for name, process in self._processes.items():
-                print(f"{name}: ended by --minutes, to be trained again", file=sys.stderr, flush=True)
+                print(f"{name}: ended, to be trained again", file=sys.stderr, flush=True)
                 process.terminate()
 
     def time_each_alone(self) -> None:
@@ -160,9 +169,9 @@ class Runner:
         settings = job.settings if isinstance(job, Job) else job.members[0].settings
         for change in (*settings, *self.options.set):
             command += ["--set", change]
-        with self._place():
+        with self._place() as lock:
             print(f"{job.name}: begins", file=sys.stderr, flush=True)
-            status, output = self._run(job.name, [*command, *more])
+            status, output = self._run(job.name, [*command, *more], lock)
         if status:
             raise TrialFailed(f"failed with status {status}")
         try:
@@ -171,8 +180,10 @@ class Runner:
             raise TrialFailed(f"its last line is no JSON: {output[-80:]!r}") from None
         return told
 
-    def _run(self, name: str, command: list[str]) -> tuple[int, str]:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    def _run(self, name: str, command: list[str], lock: int | None) -> tuple[int, str]:
+        """The training holds the lock as well, so that its place is taken for as long as it runs, whatever ends us."""
+        held = () if lock is None else (lock,)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=held) as process:
             with self._lock:
                 self._processes[name] = process
                 if self._ended:
@@ -183,19 +194,20 @@ class Runner:
         return process.returncode, output
 
     @contextmanager
-    def _place(self) -> Iterator[None]:
+    def _place(self) -> Iterator[int | None]:
         """One of as many places as --jobs says, which rows that share a folder have together."""
         folder = self.options.share
         if folder is None:
-            yield
+            yield None
             return
         folder.mkdir(parents=True, exist_ok=True)
         while not self._ended:
             if (lock := _free_place(folder, self.options.jobs)) is not None:
                 try:
-                    yield
+                    yield lock
                 finally:
                     os.close(lock)
+                    time.sleep(2 * WAIT)  # whoever waits comes first
                 return
             time.sleep(WAIT)
         raise TrialFailed("not begun before --minutes were over")
@@ -218,7 +230,7 @@ class Runner:
 
 
 def _free_place(folder: Path, places: int) -> int | None:
-    """A file that nobody else has locked, locked; whoever ends lets go of it, however that comes."""
+    """A file that nobody else has locked, locked."""
     for place in range(places):
         lock = os.open(folder / f"place-{place}", os.O_CREAT | os.O_RDWR)
         try:

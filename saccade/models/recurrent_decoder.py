@@ -62,8 +62,8 @@ class RecurrentDecoderConfig(RecurrentConfig):
         return self.width if self.attention is None else self.attention.output_width(self.width, memory_width)
 
     def punishes(self, updates: int) -> float:
-        """1 where coverage is asked for in the loss, behind so many updates, and 0 where it is not, or not yet."""
-        return float(self.attention is not None and updates >= self.attention.coverage_after)
+        """Whether so many updates are enough for the loss to ask for coverage: 1 or 0."""
+        return float(self.attention is None or updates >= self.attention.coverage_after)
 
     def check_with(self, encoder: EncoderConfig) -> None:
         """Refuse what makes no sense with this encoder, with the reason."""
@@ -195,7 +195,8 @@ class RecurrentDecoder(nn.Module):
         """What changes as training goes on; updates are counted from 1."""
         if self.config.sampling is not None:
             self.gold_share.fill_(self.config.sampling.share(max(0, update - 1)))
-        self.punishes.fill_(self.config.punishes(update - 1))
+        if self.config.attention is not None and self.config.attention.coverage_after:
+            self.punishes.fill_(self.config.punishes(update - 1))
 
     def features(self, given: Tokens, encoded: Encoded, watch: Watch | None = None) -> Tensor:
         """What the output layer scores for every next token, given the gold ones before it; laid out as those."""

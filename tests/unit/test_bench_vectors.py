@@ -55,7 +55,7 @@ def test_each_word_has_its_own_vector(made: Path) -> None:
 def test_without_a_folder_of_data_it_says_what_to_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("SACCADE_DATA", raising=False)
+    monkeypatch.setenv("SACCADE_DATA", "")
     monkeypatch.setattr("sys.argv", ["vectors", str(tmp_path / "p.tgz"), str(tmp_path / "v.npz")])
     with pytest.raises(SystemExit):
         vectors.main()

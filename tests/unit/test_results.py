@@ -3,11 +3,14 @@
 import argparse
 import fcntl
 import json
+import os
+import subprocess
 import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
@@ -298,12 +301,12 @@ def test_rows_that_share_a_folder_share_their_places(tmp_path: Path, monkeypatch
     running, most, lock = [0], [0], threading.Lock()
     real = Runner._run
 
-    def counted(self: Runner, name: str, command: list[str]) -> tuple[int, str]:
+    def counted(self: Runner, name: str, command: list[str], lock_of_place: int | None) -> tuple[int, str]:
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
         try:
-            return real(self, name, command)
+            return real(self, name, command, lock_of_place)
         finally:
             with lock:
                 running[0] -= 1
@@ -331,6 +334,38 @@ def test_a_row_that_gets_no_place_ends_in_time(tmp_path: Path) -> None:
         ledger, runner = run(make_row(tmp_path), tmp_path, jobs=1, share=tmp_path / "share", minutes=0.01)
     assert not ledger.runs(ledger.row.settings[0])
     assert not runner.failed
+
+
+def test_an_interrupted_runner_begins_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "share").mkdir()
+    monkeypatch.setattr(results, "wait", mock.Mock(side_effect=KeyboardInterrupt))
+    log = tmp_path / "log"
+    row = make_row(tmp_path, settings=[{"name": "A", "set": [f"log={log}"]}])
+    with (tmp_path / "share" / "place-0").open("w") as taken:
+        fcntl.flock(taken, fcntl.LOCK_EX)
+        with pytest.raises(KeyboardInterrupt):
+            run(row, tmp_path, jobs=1, share=tmp_path / "share")
+    assert trained(log) == []
+
+
+def test_a_training_holds_its_place_as_long_as_it_runs(tmp_path: Path) -> None:
+    (tmp_path / "share").mkdir()
+    lock = results._free_place(tmp_path / "share", 1)
+    assert lock is not None
+    with subprocess.Popen(["sleep", "60"], pass_fds=(lock,)) as training:  # as `_run` starts it
+        os.close(lock)
+        assert results._free_place(tmp_path / "share", 1) is None
+        training.kill()
+    assert results._free_place(tmp_path / "share", 1) is not None
+
+
+@pytest.mark.parametrize("given", [["europarl-500k"], ["quick", "--alone"]])
+def test_what_needs_the_machine_to_itself_shares_nothing(
+    given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["results", *given, "--share", str(tmp_path), "--out", str(tmp_path)])
+    with pytest.raises(SystemExit, match="--share: what needs the machine to itself"):
+        results.main()
 
 
 @pytest.mark.parametrize(("metric", "best"), [("BLEU", "B"), ("WER of words", "A"), ("perplexity", "A"), ("PER", "A")])
