@@ -74,17 +74,23 @@ class Ledger:
 
     def trial(self, job: Job) -> dict[str, Any] | None:
         """What came of a job; the last one where it was trained twice."""
+        found = self._found(job)
+        return found[-1] if found else None
+
+    def first_trial(self, job: Job) -> dict[str, Any] | None:
+        """What a point is chosen by: a member that is trained again for its ensemble moves no choice."""
+        found = self._found(job)
+        return found[0] if found else None
+
+    def _found(self, job: Job) -> list[dict[str, Any]]:
         wanted = [*job.settings, *self.extra]
-        return next(
-            (
-                each
-                for each in reversed(self._trials[job.setting.name])
-                if each["settings"] == wanted
-                and each["seed"] == job.seed
-                and each["origin"] == self._origins[job.setting.name]
-            ),
-            None,
-        )
+        return [
+            each
+            for each in self._trials[job.setting.name]
+            if each["settings"] == wanted
+            and each["seed"] == job.seed
+            and each["origin"] == self._origins[job.setting.name]
+        ]
 
     def joint(self, ensemble: Ensemble, seed: int) -> dict[str, Any] | None:
         """What came of an ensemble of the members that are chosen now."""
@@ -114,7 +120,7 @@ class Ledger:
         best: dict[str, float] = {}
         choice = setting.points[0]
         for point in setting.points:
-            trial = self.trial(Job(setting, point, setting.seeds[0]))
+            trial = self.first_trial(Job(setting, point, setting.seeds[0]))
             if trial is None:
                 return None
             if trial["valid"] and is_better(trial["valid"], best, trial["metric"]):  # nothing: it diverged at once
@@ -135,6 +141,21 @@ class Ledger:
             return []
         found = (self.trial(Job(setting, point, seed)) for seed in setting.seeds)
         return [trial for trial in found if trial is not None]
+
+    def missing(self) -> list[str]:
+        """What has not been trained to its end, and how far it is."""
+        told = []
+        for setting in self.row.settings:
+            tried = sum(self.trial(Job(setting, point, setting.seeds[0])) is not None for point in setting.points)
+            seeds = len(self._at_choice(setting))
+            if tried < len(setting.points):
+                told.append(f"{setting.name} ({tried} of {len(setting.points)} points)")
+            elif seeds < len(setting.seeds):
+                told.append(f"{setting.name} ({seeds} of {len(setting.seeds)} seeds)")
+        for ensemble in self.row.ensembles:
+            if (seeds := len(self.joint_runs(ensemble))) < len(ensemble.seeds):
+                told.append(f"{ensemble.name} ({seeds} of {len(ensemble.seeds)} seeds)")
+        return told
 
     def joint_runs(self, ensemble: Ensemble) -> list[dict[str, Any]]:
         found = (self.joint(ensemble, seed) for seed in ensemble.seeds)

@@ -69,12 +69,14 @@ def draw(found: list[Rung], *, metric: str, title: str) -> "Figure":
     figure.set_size_inches(11.0, height)
     priced = [rung for rung in found if rung.minutes is not None]
     left, *right = figure.subplots(1, 2 if priced else 1, squeeze=False)[0]
-    figure.subplots_adjust(left=0.31, right=0.975, top=1 - 0.85 / height, bottom=0.62 / height, wspace=0.16)
     years = sorted({rung.year for rung in found})
     colours = {year: _COLOURS[place % len(_COLOURS)] for place, year in enumerate(years)}
     _ladder(left, found, colours, metric)
     for axes in right:
         _costs(axes, found, colours, metric)
+    names = max(label.get_window_extent().width for label in left.get_yticklabels()) / figure.dpi  # inches
+    margin = max(0.31, (names + 0.35) / 11.0)
+    figure.subplots_adjust(left=margin, right=0.975, top=1 - 0.85 / height, bottom=0.62 / height, wspace=0.16)
     seeds = sorted({len(rung.scores) for rung in found})
     told = f"{metric}; small dots are seeds ({' or '.join(map(str, seeds))} each), large ones their mean."
     for inches, text, size, weight, colour in ((0.2, title, 12, "bold", INK), (0.45, told, 9, "normal", FAINT)):

@@ -134,6 +134,15 @@ class Runner:
         self.ledger.record(job, told | {"jobs": self.options.jobs})
         best = ", ".join(f"{score['name']} {score['value']:.2f}" for score in told["scores"])
         print(f"{job.name}: {best or 'nothing'} after {told.get('seconds', 0):.0f} s", file=sys.stderr, flush=True)
+        if best and self._lost(job):  # it would be due again, and again
+            self.failed.add(job.name)
+            print(f"{job.name}: left no run to take together with others", file=sys.stderr, flush=True)
+
+    def _lost(self, job: Job | JointJob) -> bool:
+        """A member of an ensemble whose run is not where it was to be kept."""
+        if isinstance(job, JointJob) or job.setting.name not in self._members:
+            return False
+        return not (self.folder / self.ledger.folder_name(job)).exists()
 
     def _end_all(self) -> None:
         with self._lock:

@@ -20,6 +20,7 @@ def page(ledger: Ledger) -> str | None:
     if not every:
         return None
     parts = [f"# {row.title}", _summary(ledger, every)]
+    parts += [f"Not trained to the end yet: {', '.join(missing)}."] if (missing := ledger.missing()) else []
     parts += [f"For comparison: {row.anchor.strip()}"] if row.anchor else []
     parts += [f"## What was found\n\n{row.findings.strip()}"] if row.findings else []
     parts += [f"## Every seed\n\n{_seeds(every)}\n\n{_INTERVALS}"]
@@ -123,7 +124,7 @@ def _grid(ledger: Ledger) -> str:
     for setting in row.settings:
         cells, choice = {"setting": setting.name}, ledger.chosen(setting)
         for number, point in enumerate(points, 1):
-            trial = ledger.trial(Job(setting, point, setting.seeds[0]))
+            trial = ledger.first_trial(Job(setting, point, setting.seeds[0]))
             if trial is not None:
                 value = f"{trial['valid'][trial['metric']]:.3f}" if trial["valid"] else "diverged"
                 cells[f"point {number}"] = f"**{value}**" if point == choice else value

@@ -130,6 +130,39 @@ def test_the_page_tells_means_spreads_the_grid_and_how_it_was_made(tmp_path: Pat
     assert page(Ledger(row, tmp_path / "empty")) is None
 
 
+def test_the_page_tells_what_is_not_trained_to_its_end(tmp_path: Path) -> None:
+    ensembles = [{"name": "both", "seeds": [1], "members": ["A × 1", "B"]}]
+    row = make_row(tmp_path, ensembles=ensembles)
+    ledger, _ = run(row, tmp_path, only=["B"])
+    assert "Not trained to the end yet: A × 1 (0 of 3 points), both (0 of 1 seeds).\n" in told_page(ledger)
+    path = ledger.path("B")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(content | {"trials": content["trials"][:4]}), encoding="utf-8")
+    assert "B (2 of 3 seeds)" in told_page(Ledger(row, ledger.folder))
+    ledger, _ = run(make_row(tmp_path), tmp_path)
+    assert "Not trained" not in told_page(ledger)
+
+
+def test_a_member_that_leaves_no_run_is_not_trained_for_ever(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    row = make_row(tmp_path, ensembles=[{"name": "both", "seeds": [1], "members": ["A × 1", "B"]}])
+    ledger, runner = run(row, tmp_path)
+    assert {"a-x-1-2-1", "b-2-1"} <= runner.failed
+    assert "b-2-1: left no run to take together" in capfd.readouterr().err
+    assert not ledger.joint_runs(row.ensembles[0])
+
+
+def test_a_training_that_is_repeated_moves_no_choice(tmp_path: Path) -> None:
+    row = make_row(tmp_path, settings=[{"name": "A"}])
+    ledger, _ = run(row, tmp_path)
+    setting = row.settings[0]
+    lost, chosen = (Job(setting, (f"score={score}",), 1) for score in (2, 3))
+    again = ledger.trial(lost)
+    assert again is not None
+    ledger.record(lost, again | {"valid": {"bleu": 99.0}})
+    assert ledger.chosen(setting) == chosen.point
+    assert "**3.100**" in told_page(ledger)
+
+
 def test_an_ensemble_waits_for_its_members_and_asks_for_lost_ones_again(tmp_path: Path) -> None:
     ensembles = [{"name": "both", "seeds": [2], "members": ["A × 1", "B"]}]
     row = make_row(tmp_path, ensembles=ensembles)
@@ -181,6 +214,9 @@ def test_the_picture_has_a_line_for_each_setting_and_the_cost_of_an_ensemble_is_
     ladder, costs = draw(found, metric=metric, title=row.title).axes
     assert [label.get_text().split("   ")[0] for label in ladder.get_yticklabels()] == ["A × 1", "B", "both"]
     assert [text.get_text() for text in costs.texts] == ["1", "2", "3"]
+    long = [replace(found[0], name="a name " * 12), *found[1:]]
+    names = draw(long, metric=metric, title=row.title).axes[0].get_yticklabels()
+    assert all(label.get_window_extent().x0 > 0 for label in names)  # none is cut off
     free = [replace(rung, minutes=None) for rung in found]
     assert len(draw(free, metric=metric, title=row.title).axes) == 1
     assert "minutes alone" in told_page(ledger)
