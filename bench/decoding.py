@@ -10,6 +10,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +21,11 @@ from bench.gpu_contenders import LstmShape, Shape, TransformerShape
 from bench.gpu_timing import synchronize
 from saccade.config import parse
 from saccade.decode.settings import DecodeConfig, search
+from saccade.lines import filled_up
 from saccade.models.build import build_translator
 from saccade.models.translator import Translator, TranslatorConfig
+from saccade.replay import Begin, Replays
+from saccade.translate import ROUND_SOURCE
 from saccade.types import END, PAD, START, Hypothesis, Tokens
 from saccade.view.table import markdown
 
@@ -67,20 +71,25 @@ def ours(shape: Shape, device: torch.device, half: bool) -> Callable[[Work], Non
     if half:
         model = model.bfloat16()
 
+    replays = Replays.on(device, model)
+
     @torch.inference_mode()
     def run(given: Work) -> None:
         config = DecodeConfig(beam=given.beam, max_length=LENGTH, ratio=100.0)
         for ids_BS in given.batches:
-            found = _searched(model, ids_BS, config)
+            with nullcontext() if replays is None else replays.lent() as begin:
+                found = _searched(model, ids_BS, config, begin)
             assert all(len(row[0].tokens) == LENGTH for row in found)
 
     return run
 
 
-def _searched(model: Translator, ids_BS: Tensor, config: DecodeConfig) -> list[list[Hypothesis]]:
-    source = Tokens.of([[each for each in row if each != PAD] for row in ids_BS.tolist()]).to(ids_BS.device)
-    state = model.start(model.encode(source), LENGTH)
-    return search(model.step, state, limits=[LENGTH] * len(ids_BS), config=config)
+def _searched(model: Translator, ids_BS: Tensor, config: DecodeConfig, begin: Begin | None) -> list[list[Hypothesis]]:
+    """Padded to multiples of 8 where steps are replayed, as `Engine` does."""
+    rows = [[each for each in row if each != PAD] for row in ids_BS.tolist()]
+    longest = filled_up(max(map(len, rows)), 1 if begin is None else ROUND_SOURCE)
+    state = model.start(model.encode(Tokens.of(rows, longest=longest).to(ids_BS.device)), LENGTH)
+    return search(model.step, state, limits=[LENGTH] * len(ids_BS), config=config, begin=begin)
 
 
 def hugging_face(shape: TransformerShape, device: torch.device, half: bool) -> Callable[[Work], None]:

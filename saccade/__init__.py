@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from saccade.api import Model, TrainedRun, compare, fetch, load, measure, recipe, train, training, verify
     from saccade.errors import SaccadeError, UsageError
     from saccade.joint import ensemble, fused, reranked
+    from saccade.lines import Request
     from saccade.recipe import Recipe
-    from saccade.translate import Request
 
 __version__ = "0.1.0"
 __all__ = [

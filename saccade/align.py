@@ -17,11 +17,12 @@ from saccade.data.parses import on_tokens
 from saccade.errors import UsageError
 from saccade.inspect.attention import cross_attention
 from saccade.inspect.links import Links, Method, joined, links_of, merged
+from saccade.lines import Request, Source, Translation, as_tokens
 from saccade.metrics.interval import Confidence
 from saccade.metrics.links import Gold, alignment_scores, check_range, swapped, write_links
 from saccade.metrics.score import Score
 from saccade.text import Tokenizer
-from saccade.translate import CHARACTERS_PER_TOKEN, Engine, Request, Source, Translation, as_tokens
+from saccade.translate import CHARACTERS_PER_TOKEN, Engine
 from saccade.types import END, UNKNOWN, Batch, Tokens
 
 THRESHOLD = 0.2

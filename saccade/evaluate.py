@@ -11,14 +11,13 @@ from torch import Tensor
 
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import UsageError
+from saccade.lines import Source, Translation
 from saccade.metrics.interval import Confidence, bootstrap_sums, resampling
 from saccade.metrics.lines import References, how_many, paired, ratio
 from saccade.metrics.measure import measure
 from saccade.metrics.names import USUAL, MetricName
 from saccade.metrics.score import Score
-from saccade.models.translator import Translator
-from saccade.text import TextPair
-from saccade.translate import Engine, Source, Translation
+from saccade.translate import Engine
 from saccade.types import END, Batch, Tokens
 
 SCORED_AT_ONCE = 256
@@ -97,17 +96,16 @@ def _check_probabilities(engine: Engine) -> None:
 
 
 def decoded_metrics(
-    model: Translator,
-    text: TextPair,
+    engine: Engine,
     sources: Sequence[str],
     references: References,
     *,
     metrics: Sequence[MetricName],
     decode: DecodeConfig,
-    device: torch.device,
 ) -> dict[str, float]:
     """What validation reports of outputs decoded greedily, within the limits of `decode`; perplexity is not decoded."""
-    translations = Engine(model, text, device).translate(sources, decode.greedily(), batch_tokens=8192)
+    translations = engine.translate(sources, decode.greedily(), batch_tokens=8192)
+    engine.forget()  # training needs all the memory there is
     outputs = [each.text for each in translations]
     wanted = [name for name in dict.fromkeys(metrics) if name != "perplexity"]
     return {name: measure(name, outputs, references, confidence=False).value for name in wanted}

@@ -4,6 +4,7 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -22,9 +23,12 @@ from saccade.likelihood import CacheConfig, DynamicConfig, Reader
 from saccade.metrics.perplexity import Perplexity, TextCounts
 from saccade.metrics.stretches import Sizes, spread
 from saccade.models.language_model import LanguageModel
+from saccade.replay import Replays
 from saccade.text import TextStream, Tokenizer
 from saccade.types import END, Hypothesis, State
 
+ROUND_STEPS = 16
+"""Where steps of a search are replayed, there is room for a multiple of so many: so that shapes come again."""
 ROWS = 64
 """Texts that are written side by side."""
 PREFILL = 256
@@ -188,10 +192,18 @@ class Engine:
     @torch.inference_mode()
     def _search(self, rows: list[list[int]], config: DecodeConfig, limit: int) -> list[list[Hypothesis]]:
         limits = [limit] * len(rows)
-        state = self._state([ids[:-1] for ids in rows], limit)
         last_N = torch.tensor([ids[-1] for ids in rows], device=self.device)
         wishes = Wishes(least=[config.least(0, limit)] * len(rows))
-        return search(self.model.step, state, limits=limits, config=config, last_N=last_N, wishes=wishes)
+        plain = config.plain and wishes.none
+        with nullcontext() if self.replays is None or not plain else self.replays.lent() as begin:
+            state = self._state([ids[:-1] for ids in rows], limit, multiple=1 if begin is None else ROUND_STEPS)
+            return search(
+                self.model.step, state, limits=limits, config=config, last_N=last_N, wishes=wishes, begin=begin
+            )
+
+    @cached_property
+    def replays(self) -> Replays | None:
+        return Replays.on(self.device, self.model)
 
     def _found(self, prompt: str, found: Hypothesis) -> Written:
         stream = self._behind(prompt)
@@ -272,9 +284,12 @@ class Engine:
         return min(tokens, self.read.length + 1 - len(ids)) if isinstance(self.read, WindowsConfig) else tokens
 
     @torch.inference_mode()
-    def _state(self, rows: list[list[int]], steps: int) -> State:
-        """That behind each of the rows. Those of one length are read together, equal ones once."""
-        longest = max(map(len, rows)) + steps
+    def _state(self, rows: list[list[int]], steps: int, multiple: int = 1) -> State:
+        """That behind each of the rows. Those of one length are read together, equal ones once.
+
+        There is room for so many further steps, and on up to a multiple of places.
+        """
+        longest = -(-(max(map(len, rows)) + steps) // multiple) * multiple
         unlike = sorted({tuple(row) for row in rows}, key=len)
         groups: dict[int, list[tuple[int, ...]]] = {}
         for row in unlike:

@@ -21,6 +21,7 @@ from saccade.generate import Generation, Piece, ScoredText
 from saccade.inspect.attention import attention_trace
 from saccade.inspect.classification import classification_trace
 from saccade.likelihood import CacheConfig, DynamicConfig
+from saccade.lines import Request, Translation
 from saccade.metrics.classification import Classification, classification
 from saccade.metrics.contrast import contrast
 from saccade.metrics.interval import Confidence
@@ -38,7 +39,7 @@ from saccade.search_report import SearchOptions, SearchReport, search_report
 from saccade.tag import Cut, Tagging
 from saccade.tag import Engine as TagEngine
 from saccade.tasks.language_model import writer_of
-from saccade.translate import Engine, Request, Translation
+from saccade.translate import Engine
 from saccade.types import Trace
 
 

@@ -13,9 +13,10 @@ from saccade.data.streams import WindowsConfig
 from saccade.decode.ensemble import Mix, ensemble, fused
 from saccade.errors import UsageError
 from saccade.generate import Engine as Writer
+from saccade.lines import Source
 from saccade.models.language_model import LanguageModel
 from saccade.text import Tokenizer
-from saccade.translate import Engine, Source
+from saccade.translate import Engine
 from saccade.types import END, START, State, Step
 
 

@@ -15,8 +15,9 @@ from saccade.decode.scores import normalised
 from saccade.decode.settings import DecodeConfig
 from saccade.evaluate import score
 from saccade.generate import Engine as Writer
+from saccade.lines import Output, Source
 from saccade.text import Tokenizer
-from saccade.translate import Engine, Output, Source
+from saccade.translate import Engine
 
 
 @dataclass(frozen=True)

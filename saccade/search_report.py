@@ -13,10 +13,11 @@ from saccade.decode.exact import Exact, ExactRule, exact_search
 from saccade.decode.scores import LengthRule, normalised
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import UsageError
+from saccade.lines import Output, Source
 from saccade.metrics.lines import References, paired
 from saccade.metrics.measure import measure
 from saccade.metrics.names import LESS_IS_BETTER, TextMetric
-from saccade.translate import Engine, Output, Source
+from saccade.translate import Engine
 from saccade.types import Hypothesis
 
 BEAMS = (1, 2, 5, 10, 30, 100)

@@ -1,12 +1,12 @@
 """Lines in, lines out: tokenise, search, put back into words. One line in is one line out, whatever it holds."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
-from numpy.typing import NDArray
 
 from saccade.constraints import Lexicon
 from saccade.data.lengths import alike
@@ -17,10 +17,12 @@ from saccade.decode.lexical import Constraints, Lexical
 from saccade.decode.rules import Wishes
 from saccade.decode.settings import DecodeConfig, search
 from saccade.errors import UsageError
+from saccade.lines import Output, Request, Source, Translation, as_tokens, filled_up
 from saccade.metrics.expected import Utility, best_first
 from saccade.models.translator import Translator
+from saccade.replay import Replays
 from saccade.text import TextPair
-from saccade.types import END, Hypothesis, State, Step, Tokens
+from saccade.types import END, Hypothesis, State, Step
 
 MAX_SOURCE_TOKENS = 1024
 MAX_HYPOTHESES = 1024
@@ -32,86 +34,8 @@ CONSTRAINED_AT_ONCE = 256
 """Lines for which phrases that outputs must or must not hold are kept ready: those of one line may take half a MB."""
 MAX_BEAM = 512
 """No search for constraints is wider, unless it is asked for."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """A line, and what is asked of its output."""
-
-    text: str
-    prefix: str = ""
-    """What the output begins with; the model goes on from there."""
-    must: Sequence[str] = ()
-    """Phrases that the output holds, each as whole words; one that is given twice, twice. See docs/constraints.md."""
-    must_not: Sequence[str] = ()
-    """Phrases that it does not hold."""
-
-    def __post_init__(self) -> None:
-        for name, phrases in (("must", self.must), ("must_not", self.must_not)):
-            if isinstance(phrases, str):
-                raise UsageError(f"{name}: is {phrases!r}; it must be a list of phrases, as [{phrases!r}].")
-
-
-@dataclass(frozen=True)
-class Output:
-    """One hypothesis as text."""
-
-    text: str
-    score: float
-    log_probability: float
-    tokens: tuple[int, ...]
-    token_log_probabilities: tuple[float, ...]
-    ended: bool
-    alignment: frozenset[tuple[int, int]] | None = None
-    """(source word, target word), each counted from 0, where it was asked for; see `saccade.align`."""
-    unmet: tuple[str, ...] = ()
-    """Phrases of the request that it must hold and does not, or must not and does."""
-    features: Mapping[str, float] = field(default_factory=dict)
-    """What it was ranked by beside the model, where others had a say: `rerank.py`."""
-
-
-@dataclass(frozen=True)
-class Translation:
-    """All that came of one line, best first."""
-
-    source: str
-    """The line; without its parse, where it came with one."""
-    hypotheses: tuple[Output, ...]
-    cut: bool = False
-    """The line had more tokens than are read; the rest was left out."""
-
-    @property
-    def text(self) -> str:
-        return self.hypotheses[0].text
-
-    @property
-    def score(self) -> float:
-        return self.hypotheses[0].score
-
-    @property
-    def alignment(self) -> frozenset[tuple[int, int]] | None:
-        return self.hypotheses[0].alignment
-
-
-@dataclass(frozen=True)
-class Source:
-    """A line as the model reads it."""
-
-    text: str
-    ids: list[int]
-    """END is the last."""
-    parse: NDArray[Any] | None
-    """Word and head of each id (`types.Parse`), for a model that reads dependency trees."""
-    cut: bool
-    """There was more of it than is read."""
-    prefix: tuple[int, ...] = ()
-    """The first tokens of its output."""
-    must: tuple[str, ...] = ()
-    must_not: tuple[str, ...] = ()
-    constraints: Constraints | None = None
-    """What its output must hold or must not hold, as the search takes it."""
-    heads: Heads | None = None
-    """The parse that came with the line, by words; for whoever reads it by other tokens."""
+ROUND_ROWS, ROUND_SOURCE, ROUND_STEPS = 16, 8, 16
+"""Where steps are replayed, batches are filled up to these multiples: so that the next ones are of the same shapes."""
 
 
 class Partners(Protocol):
@@ -139,11 +63,6 @@ class Judge(Protocol):
     def ranked(
         self, sources: Sequence[Source], found: Sequence[tuple[Output, ...]], config: DecodeConfig, batch_tokens: int
     ) -> list[tuple[Output, ...]]: ...
-
-
-def as_tokens(sources: Sequence[Source]) -> Tokens:
-    parses = [source.parse for source in sources if source.parse is not None]
-    return Tokens.of([source.ids for source in sources], parses or None)
 
 
 @dataclass(frozen=True)
@@ -177,12 +96,13 @@ class Engine:
         sources = self._constrained(self.read(lines, first=first), config, first)
         done: list[Translation] = [Translation(source.text, (_nothing(source),) * config.drawn) for source in sources]
         asked = [i for i, source in enumerate(sources) if source.text]
-        lengths = [len(source.ids) for source in sources]
+        lengths = [filled_up(len(source.ids), ROUND_SOURCE if self.replays else 1) for source in sources]
         widths = [_width(source, config.beam) for source in sources]
         for width in sorted({widths[i] for i in asked}):  # what a line gets does not hang on the lines beside it
             same = [i for i in asked if widths[i] == width]
             wide = config if width == config.beam else config.widened(width)
-            for rows in alike(same, lengths, batch_tokens, most=max(1, MAX_HYPOTHESES // max(width, config.rows))):
+            most, multiple = max(1, MAX_HYPOTHESES // max(width, config.rows)), ROUND_ROWS if self.replays else 1
+            for rows in alike(same, lengths, batch_tokens, most=most, multiple=multiple):
                 found = self._chosen([sources[i] for i in rows], wide, batch_tokens, [first - 1 + i for i in rows])
                 for i, outputs in zip(rows, found, strict=True):
                     done[i] = Translation(sources[i].text, outputs, cut=sources[i].cut)
@@ -300,22 +220,36 @@ class Engine:
             done.append(replace(source, constraints=constraints))
         return done
 
+    @cached_property
+    def replays(self) -> Replays | None:
+        return Replays.on(self.device, self.model)
+
+    def forget(self) -> None:
+        """Give back the memory that is held for searches to come."""
+        if self.replays is not None:
+            self.replays.loops.clear()
+
     @torch.inference_mode()
     def _search(self, sources: list[Source], config: DecodeConfig, lines: list[int]) -> list[list[Hypothesis]]:
         limits = [_limit(source, config) for source in sources]
-        own, penalty = self._alone(sources, max(limits)), None
-        if config.coverage and config.sample is None:
-            looking, counts_BS = self.looking(config.coverage_layer), _counted(sources, self.device)
-            step, state, penalty = covered(looking, own[1], counts_BS=counts_BS, beta=config.coverage)
-            own = step, state
-        step, state = self._together(own, sources, max(limits))
         wishes = Wishes(
             least=[config.least(len(source.ids), limit) for source, limit in zip(sources, limits, strict=True)],
             prefixes=[source.prefix for source in sources],
             control=self._control(sources, config),
         )
-        penalty = self._of_own(penalty)
-        return search(step, state, limits=limits, config=config, wishes=wishes, penalty=penalty, lines=lines)
+        plain = self.partners is None and config.plain and wishes.none
+        with nullcontext() if self.replays is None or not plain else self.replays.lent() as begin:
+            own, penalty = self._alone(sources, max(limits), filled=begin is not None), None
+            if config.coverage and config.sample is None:
+                looking, counts_BS = self.looking(config.coverage_layer), _counted(sources, self.device)
+                step, state, penalty = covered(looking, own[1], counts_BS=counts_BS, beta=config.coverage)
+                own = step, state
+            step, state = self._together(own, sources, max(limits))
+            del own  # the search is to be the only one that holds the state
+            penalty = self._of_own(penalty)
+            return search(
+                step, state, limits=limits, config=config, wishes=wishes, penalty=penalty, lines=lines, begin=begin
+            )
 
     def looking(self, layer: int) -> LookingStep:
         """The step of the model's own state that also tells where this layer of the decoder looked."""
@@ -347,9 +281,15 @@ class Engine:
         """
         return self._together(self._alone(sources, max_steps, forced=forced), sources, max_steps, forced=forced)
 
-    def _alone(self, sources: Sequence[Source], max_steps: int, *, forced: bool = False) -> tuple[Step, State]:
-        encoded = self.model.encode(as_tokens(sources).to(self.device))
-        return self.model.prefill if forced else self.model.step, self.model.start(encoded, max_steps)
+    def _alone(
+        self, sources: Sequence[Source], max_steps: int, *, forced: bool = False, filled: bool = False
+    ) -> tuple[Step, State]:
+        """`filled`: up to multiples, see `ROUND_SOURCE`."""
+        tokens = as_tokens(sources, ROUND_SOURCE if filled else 1)
+        state = self.model.start(
+            self.model.encode(tokens.to(self.device)), filled_up(max_steps, ROUND_STEPS if filled else 1)
+        )
+        return self.model.prefill if forced else self.model.step, state
 
     def _together(
         self, own: tuple[Step, State], sources: Sequence[Source], max_steps: int, *, forced: bool = False

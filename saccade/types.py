@@ -119,10 +119,13 @@ class Tokens:
 
     @staticmethod
     def of(
-        rows: Sequence[Sequence[int] | np.ndarray[Any, Any]], parses: Sequence[np.ndarray[Any, Any]] | None = None
+        rows: Sequence[Sequence[int] | np.ndarray[Any, Any]],
+        parses: Sequence[np.ndarray[Any, Any]] | None = None,
+        *,
+        longest: int | None = None,
     ) -> "Tokens":
-        """Padded; with trees as `Parse.of` takes them."""
-        longest = max((len(row) for row in rows), default=0)
+        """Padded to the longest row, or further; with trees as `Parse.of` takes them."""
+        longest = max((len(row) for row in rows), default=0) if longest is None else longest
         ids = np.full((len(rows), longest), PAD, dtype=np.int64)
         for b, row in enumerate(rows):
             ids[b, : len(row)] = row

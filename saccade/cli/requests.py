@@ -10,7 +10,7 @@ from saccade.cli.streams import argument_text
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
-    from saccade.translate import Request
+    from saccade.lines import Request
 
 InputFormat = Literal["text", "jsonl"]
 KEYS = ("text", "prefix", "must", "must_not")
@@ -29,7 +29,7 @@ def requests_of(
 
     `prefix` is that of every line that has none of its own; `must` and `must_not` hold for all, beside a line's own.
     """
-    from saccade.translate import Request
+    from saccade.lines import Request
 
     general = Request("", argument_text(prefix or ""), _arguments(must), _arguments(must_not))
     if form == "text":
@@ -47,7 +47,7 @@ def _with(own: tuple[str, ...], general: Sequence[str]) -> tuple[str, ...]:
 
 
 def _of_json(line: str, general: "Request", number: int) -> "Request":
-    from saccade.translate import Request
+    from saccade.lines import Request
 
     try:
         row = json.loads(line)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from saccade.align import Aligner
     from saccade.api import Model
     from saccade.decode.settings import DecodeConfig
-    from saccade.translate import Translation
+    from saccade.lines import Translation
 
 Format = Literal["text", "jsonl", "nbest"]
 

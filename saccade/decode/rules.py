@@ -30,6 +30,12 @@ class Wishes:
     control: Control | None = None
     """One row a sentence."""
 
+    @property
+    def none(self) -> bool:
+        """Nothing is asked of any sentence."""
+        asked = any(least > 0 for least in self.least) or any(map(len, self.prefixes)) or self.no_repeat_ngram
+        return not asked and self.control is None
+
     def rows(self, rows: Sequence[int], rows_B: Tensor) -> "Wishes":
         """Those of some sentences."""
         return replace(
@@ -74,6 +80,16 @@ class Rules:
             control=None if wishes.control is None else wishes.control.widen(beam),
             tokens_NM=torch.full(shape, PAD, device=device) if remembers else None,
         )
+
+    @property
+    def ask_nothing(self) -> bool:
+        """Whatever the step, all that the model may say may be chosen."""
+        return self.least_B is None and self.prefix_BP is None and not self.no_repeat_ngram and self.control is None
+
+    @property
+    def choose(self) -> bool:
+        """Whether the survivors of a beam are theirs to choose."""
+        return self.control is not None and self.control.chooses
 
     @property
     def written(self) -> Written:

@@ -14,6 +14,7 @@ from saccade.decode.rules import Wishes
 from saccade.decode.sampling import DrawConfig, RiskConfig, draw_outputs
 from saccade.decode.scores import normalised
 from saccade.errors import UsageError
+from saccade.replay import Begin
 from saccade.types import Hypothesis, State, Step
 
 
@@ -54,6 +55,8 @@ class DecodeConfig(Section):
     """Draw outputs, within the limits on length, instead of searching for the most probable; none: search."""
     mbr: RiskConfig | None = None
     """Choose by minimum Bayes risk: the candidate with the highest expected utility over the samples."""
+    graphs: bool = True
+    """On a GPU: replay the steps of a plain search as CUDA graphs, which is faster."""
 
     @model_validator(mode="before")
     @classmethod
@@ -138,6 +141,11 @@ class DecodeConfig(Section):
         """The fewest tokens of an output, END not counted; never so many that END has no place before the limit."""
         return min(max(self.min_length, int(min(self.min_ratio * source_tokens, limit))), max(limit - 1, 0))
 
+    @property
+    def plain(self) -> bool:
+        """A search by the model's scores alone, whose steps may be replayed."""
+        return self.graphs and self.sample is None and not self.coverage and not self.no_repeat_ngram
+
     def greedily(self) -> "DecodeConfig":
         """The same limits and wishes without a beam, and without draws."""
         alone = {"beam": 1, "n_best": 1, "groups": 1, "diversity": 0.0, "coverage": 0.0, "coverage_layer": -1}
@@ -166,13 +174,14 @@ def search(
     wishes: Wishes | None = None,
     penalty: Penalty | None = None,
     lines: Sequence[int] | None = None,
+    begin: Begin | None = None,
 ) -> list[list[Hypothesis]]:
     """The n best hypotheses of each sentence. Of `wishes`, n-grams are what the config says of them.
 
     A beam of one is greedy, whatever `stop` and `groups` say; where a penalty or a control asks for it, as a beam
     search that stops by count, which is the same. Where the config draws, it is the samples as they were drawn, by the
     sentences' numbers `lines`, each with log P / lp for its score; what minimum Bayes risk chooses by is text, which is
-    not known here.
+    not known here. `begin`: steps of a search may be replayed.
     """
     wishes = replace(wishes or Wishes(), no_repeat_ngram=config.no_repeat_ngram)
     chooses = wishes.control is not None and wishes.control.chooses
@@ -183,10 +192,11 @@ def search(
         samples = draw_outputs(step, state, lines=by, limits=limits, config=config.sample, last_N=last_N, wishes=wishes)
         return [[_ranked(each, config) for each in some] for some in samples]
     if config.beam == 1 and penalty is None and not chooses:
-        found = greedy(step, state, limits=limits, last_N=last_N, wishes=wishes)
+        found = greedy(step, state, limits=limits, last_N=last_N, wishes=wishes, begin=begin)
         return [[_ranked(only, config)] for [only] in found]
-    rule = config.rule
-    return beam_search(step, state, limits=limits, rule=rule, last_N=last_N, wishes=wishes, penalty=penalty)
+    return beam_search(
+        step, state, limits=limits, rule=config.rule, last_N=last_N, wishes=wishes, penalty=penalty, begin=begin
+    )
 
 
 def _ranked(hypothesis: Hypothesis, config: DecodeConfig) -> Hypothesis:

@@ -32,6 +32,7 @@ from saccade.text import BpeDropout, SideText, TextConfig, TextPair, Tokenizer, 
 from saccade.text.pair import SOURCE_FILE, TARGET_FILE
 from saccade.text.recipe import BpeSide, ByteSide, UnigramSide, WordSide
 from saccade.train.validation import mean_loss, valid_lines
+from saccade.translate import Engine
 from saccade.types import Batch
 
 EXAMPLE_ROWS = 32
@@ -292,7 +293,11 @@ class TranslateReady:
             if groups(self.recipe.data):
                 sources, references = grouped(sources, targets)
             metrics, decode = (*self.recipe.metrics, cast("MetricName", train.metric)), self.recipe.decode
-            values |= decoded_metrics(
-                model, self.pair, sources, references, metrics=metrics, decode=decode, device=device
-            )
+            engine = self._engines.setdefault((id(model), device), Engine(model, self.pair, device))
+            values |= decoded_metrics(engine, sources, references, metrics=metrics, decode=decode)
         return values
+
+    @cached_property
+    def _engines(self) -> dict[tuple[int, torch.device], Engine]:
+        """Kept from one validation to the next: each would begin a stream of its own on a GPU."""
+        return {}

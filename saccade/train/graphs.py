@@ -5,10 +5,9 @@ fixed shapes and addresses: batches are filled up to sizes (data/sizes.py), thei
 reads them, and gradients are added up in place.
 """
 
-import gc
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor
 from saccade.data.sizes import Size, filled, size_for, size_of
 from saccade.errors import SaccadeError
 from saccade.loss import Loss
+from saccade.replay import recording
 from saccade.types import Batch
 
 MOST = 512
@@ -155,28 +155,8 @@ class Graphs:
     def _recorded(self, batch: Batch) -> _Captured:
         inputs = torch.empty_like(batch.flat(), device=self.device)
         static, forward, backward = batch.holding(inputs), torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with self._recording(forward):
+        with recording(forward, self.stream, self.pool):
             loss = self.forward(static)
-        with self._recording(backward):
+        with recording(backward, self.stream, self.pool):
             self._backward(loss)
         return _Captured(inputs, forward, backward, loss.nll)
-
-    @contextmanager
-    def _recording(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
-        """`torch.cuda.graph` without its waiting, collecting and emptying of caches: new sizes are no rare event."""
-        collects = gc.isenabled()
-        gc.disable()  # what it would free may belong to the device
-        self.stream.wait_stream(torch.cuda.current_stream(self.device))
-        try:
-            with torch.cuda.stream(self.stream):
-                graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-                try:
-                    yield
-                finally:
-                    with warnings.catch_warnings():  # of a capture that failed at once, before it held anything
-                        warnings.filterwarnings("ignore", message="The CUDA Graph is empty")
-                        graph.capture_end()
-        finally:
-            torch.cuda.current_stream(self.device).wait_stream(self.stream)
-            if collects:
-                gc.enable()

@@ -19,10 +19,10 @@ from saccade.decode.scores import normalised
 from saccade.errors import SaccadeError
 from saccade.generate import Engine as Writer
 from saccade.integrity import verify_run
+from saccade.lines import Output, Request
 from saccade.partners import begin_writing
 from saccade.recipe import parse_recipe
 from saccade.text import TextPair
-from saccade.translate import Output, Request
 from saccade.types import END, START
 from tests.support.cli import saccade_command
 from tests.support.joint import make_corpus, make_run

@@ -14,10 +14,11 @@ from saccade.data.splits import files_of, groups, has_split, split_pairs
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import SaccadeError, UsageError
 from saccade.evaluate import perplexity
+from saccade.lines import Translation
 from saccade.metrics.names import METRICS
 from saccade.recipe import load_recipe
 from saccade.tasks.translate import TranslateRecipe
-from saccade.translate import Engine, Translation
+from saccade.translate import Engine
 from tests.support.cli import saccade_command
 from tests.support.corpora import RECIPES, write_corpora
 

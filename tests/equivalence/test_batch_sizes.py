@@ -14,8 +14,9 @@ import torch
 from saccade.data.streams import StreamsConfig, WindowsConfig
 from saccade.decode.settings import DecodeConfig
 from saccade.likelihood import Reader
+from saccade.lines import Source, Translation
 from saccade.text import TextPair
-from saccade.translate import Engine, Source, Translation
+from saccade.translate import Engine
 from tests.cases import SOURCE_LENGTHS, TranslatorCase, every_translator, name_of
 from tests.language_cases import VOCABULARY, LanguageCase, every_language_model
 from tests.language_cases import name_of as name_of_language_model

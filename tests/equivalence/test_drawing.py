@@ -16,8 +16,9 @@ from saccade.decode.greedy import greedy
 from saccade.decode.sampling import ROWS, DrawConfig, draw_outputs, filtered
 from saccade.decode.scores import allowed_log_probabilities, normalised
 from saccade.decode.settings import DecodeConfig, search
+from saccade.lines import Output
 from saccade.metrics.expected import Utility, expected_utility
-from saccade.translate import Output, by_expected_utility
+from saccade.translate import by_expected_utility
 from saccade.types import END, START, Hypothesis, State
 from tests.equivalence.test_decode import every_output, log_probabilities, matrix_of, model_of
 

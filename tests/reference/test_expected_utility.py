@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saccade.errors import UsageError
+from saccade.lines import Output
 from saccade.metrics import expected
 from saccade.metrics.expected import Utility, expected_utility, utilities
-from saccade.translate import Output, by_expected_utility
+from saccade.translate import by_expected_utility
 
 SENTENCE: dict[Utility, Callable[[str, list[str]], sacrebleu.metrics.base.Score]] = {
     "chrf": sacrebleu.sentence_chrf,

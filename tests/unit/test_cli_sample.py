@@ -11,9 +11,9 @@ from saccade.config import parse
 from saccade.decode.sampling import DrawConfig, RiskConfig
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import UsageError
+from saccade.lines import Request
 from saccade.metrics.expected import expected_utility
 from saccade.metrics.text import chrf
-from saccade.translate import Request
 from tests.support.cli import saccade_command, shake, write_corpus
 
 LINES = ["dead beef", "", "face  c", "ab", "cafe", "fed", "dead beef"]

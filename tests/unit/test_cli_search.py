@@ -12,8 +12,9 @@ import saccade
 from saccade import config
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import UsageError
+from saccade.lines import Request
 from saccade.recipe import parse_recipe
-from saccade.translate import MAX_PREFIX_TOKENS, Request
+from saccade.translate import MAX_PREFIX_TOKENS
 from saccade.types import END
 from tests.support.cli import RECIPE, saccade_command, shake, write_corpus
 

@@ -15,8 +15,9 @@ from saccade.decode.brute_force import brute_force
 from saccade.decode.exact import ExactRule
 from saccade.decode.settings import DecodeConfig, search
 from saccade.errors import UsageError
+from saccade.lines import Output, Source, Translation
 from saccade.search_report import TOLERANCE, SearchReport, modes, parse_rule, rule_name, search_report
-from saccade.translate import Engine, Output, Source, Translation
+from saccade.translate import Engine
 from saccade.types import END, START, Hypothesis, State, Step
 from saccade.view.search import SearchCurve, draw_search
 from tests.support.cli import saccade_command, shake, write_corpus

@@ -13,10 +13,11 @@ from saccade import config
 from saccade.decode.phrases import holds
 from saccade.decode.settings import DecodeConfig
 from saccade.errors import UsageError
+from saccade.lines import Request
 from saccade.models.build import build_translator
 from saccade.models.translator import TranslatorConfig
 from saccade.text import TextPair
-from saccade.translate import Engine, Request
+from saccade.translate import Engine
 from tests.unit.test_phrases import KINDS, tokenizer_of
 
 WORDS = ["cat", "the other", "mats", "oft nach", "übermäßig", "Köln", "1234", "y bailan"]

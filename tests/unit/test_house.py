@@ -14,10 +14,10 @@ ROOT = Path(__file__).resolve().parents[2] / "saccade"
 FILES = sorted(path for path in ROOT.rglob("*.py"))
 LONGEST_FILE = 450
 
-FLOOR = {"types", "config", "errors", "keyed", "__version__"}
+FLOOR = {"types", "config", "errors", "keyed", "replay", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
-    "metrics", "evaluate", "inspect", "view", "translate", "fill", "classify", "generate", "likelihood", "tag",
+    "metrics", "evaluate", "inspect", "view", "lines", "translate", "fill", "classify", "generate", "likelihood", "tag",
     "constraints", "score_tags", "align", "tasks", "recipe", "device", "disk", "integrity", "partners", "rerank",
     "weights", "search_report", "model", "joint",
 }  # fmt: skip
@@ -40,20 +40,30 @@ ARROWS: dict[str, set[str]] = {
     "metrics": set(),
     "device": set(),  # which device a name means
     "constraints": {"text", "decode"},  # phrases → what a search needs to see to them
-    "translate": {"text", "data", "models", "checkpoint", "decode", "constraints", "metrics"},  # by which it chooses
+    "lines": {"data", "decode"},  # what goes into a translator and comes out
+    "translate": {
+        "lines",
+        "text",
+        "data",
+        "models",
+        "checkpoint",
+        "decode",
+        "constraints",
+        "metrics",
+    },  # by which it chooses
     "tag": {"text", "data", "models", "checkpoint", "disk"},
     "score_tags": {"text", "metrics", "tag"},
     "fill": {"text", "data", "models", "checkpoint"},
     "classify": {"text", "data", "models", "checkpoint"},
-    "evaluate": {"text", "data", "models", "checkpoint", "decode", "metrics", "translate"},
-    "search_report": {"decode", "metrics", "translate"},  # a model and data → what its searches miss
+    "evaluate": {"lines", "text", "data", "models", "checkpoint", "decode", "metrics", "translate"},
+    "search_report": {"lines", "decode", "metrics", "translate"},  # a model and data → what its searches miss
     "likelihood": {"data", "models", "loss"},  # a language model and a text → what every token costs
     "generate": {"text", "data", "models", "decode", "metrics", "likelihood"},
-    "partners": {"text", "data", "models", "decode", "translate", "generate"},  # who decides at every step
-    "rerank": {"text", "decode", "translate", "evaluate", "generate"},  # who ranks whole outputs anew
+    "partners": {"lines", "text", "data", "models", "decode", "translate", "generate"},  # who decides at every step
+    "rerank": {"lines", "text", "decode", "translate", "evaluate", "generate"},  # who ranks whole outputs anew
     "inspect": {"models", "decode", "translate", "classify"},
     # a translator's attention → which word comes from which
-    "align": {"text", "data", "translate", "inspect", "metrics"},
+    "align": {"lines", "text", "data", "translate", "inspect", "metrics"},
     "view": {"metrics"},
     # for each task its recipe, data, batches and validation; training itself knows none of them
     "tasks": {
@@ -88,13 +98,14 @@ ARROWS: dict[str, set[str]] = {
     "joint": {"decode", "partners", "rerank", "model"},  # several runs as one model
     "api": EVERYTHING - {"api", "lab"},
     "cli": EVERYTHING,
-    "__init__": {"api", "recipe", "translate", "joint"},
+    "__init__": {"api", "recipe", "lines", "translate", "joint"},
     "__main__": {"cli"},
 }
 FLOORS: dict[str, set[str]] = {
     "types": set(),
     "errors": set(),
     "keyed": set(),  # random bits by their key
+    "replay": {"types", "errors"},  # kernels that are started as one
     "config": {"errors"},
     "metrics": {"errors"},
 }

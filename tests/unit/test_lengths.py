@@ -31,3 +31,17 @@ def test_every_row_once_within_the_budget(
 @pytest.mark.parametrize(("asked", "batches"), [([3, 1, 0], [[0, 1], [3]]), ([], [])])
 def test_equal_lengths_stay_in_their_order(asked: list[int], batches: list[list[int]]) -> None:
     assert list(alike(sorted(asked), [5, 5, 9, 2], 10)) == batches
+
+
+@given(st.lists(st.integers(1, 30), max_size=60), st.integers(1, 200), st.integers(1, 8), st.booleans())
+def test_rows_come_in_multiples_where_there_are_as_many(
+    lengths: list[int], budget: int, multiple: int, several: bool
+) -> None:
+    parts = [1 + length % 3 for length in lengths] if several else None
+    batches = list(alike(range(len(lengths)), lengths, budget, most=24, parts=parts, multiple=multiple))
+    assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
+    for batch in batches:
+        size = len(batch) if parts is None else sum(parts[row] for row in batch)
+        assert len(batch) == 1 or size * max(lengths[row] for row in batch) <= budget
+        assert len(batch) <= 24
+        assert len(batch) < multiple or len(batch) % multiple == 0 or batch is batches[-1]
