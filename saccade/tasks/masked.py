@@ -38,8 +38,9 @@ from saccade.data.pretraining import Blanks
 from saccade.data.splits import Split
 from saccade.errors import SaccadeError, UsageError
 from saccade.fill import BLANK, tokenizer_of
-from saccade.metrics.interval import Confidence, wilson
+from saccade.metrics.interval import Confidence, Interval, percentiles, resampled_sums, resampling, wilson
 from saccade.metrics.score import Score
+from saccade.metrics.stretches import HIGHEST, blocks
 from saccade.models.build import build_masked
 from saccade.models.masked import Judged, MaskedConfig, MaskedModel
 from saccade.models.trainable import Trainable
@@ -139,7 +140,6 @@ class MaskedRecipe(Recipe):
     def scores(
         self, loaded: Loaded, files: Sequence[Path], split: Split, base: Path, *, confidence: Confidence = True
     ) -> dict[str, Score]:
-        """No interval here is drawn: `confidence` has nothing to say."""
         assert isinstance(loaded.model, MaskedModel)
         tokenizer = tokenizer_of(loaded)
         if files:
@@ -150,7 +150,7 @@ class MaskedRecipe(Recipe):
             lines = split_lines(self.data, split, base=base, counts=Counts())
         rows = rows_of(lines, tokenizer, limit=self.limit, joined=is_joined(self.data))
         blanks = fixed(self, Corpus.read(rows), tokenizer)
-        return _scores(_judged(loaded.model, blanks.once(SCORED_AT_ONCE), "fp32", loaded.device))
+        return _scores(_judged(loaded.model, blanks.once(SCORED_AT_ONCE), "fp32", loaded.device), confidence)
 
     @staticmethod
     def next_command(run: Path) -> list[str]:
@@ -278,7 +278,7 @@ def _judged(model: MaskedModel, batches: Iterable[Batch], precision: Precision, 
 def _values(judged: Judged) -> dict[str, float]:
     tokens, pairs = int(judged.tokens), int(judged.pairs)
     loss = float(judged.nll) / max(1, tokens)
-    values = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+    values = {"loss": loss, "perplexity": math.exp(min(loss, HIGHEST))}
     values["accuracy"] = 100 * int(judged.correct) / max(1, tokens)
     if pairs:
         values["next_sentence_loss"] = float(judged.pair_nll) / pairs
@@ -286,14 +286,16 @@ def _values(judged: Judged) -> dict[str, float]:
     return values
 
 
-def _scores(judged: Judged) -> dict[str, Score]:
+def _scores(judged: Judged, confidence: Confidence) -> dict[str, Score]:
     tokens, pairs, values = int(judged.tokens), int(judged.pairs), _values(judged)
     if not tokens:
         raise UsageError("there is no token in the data that could be a blank: nothing can be scored.")
     low, high = wilson(int(judged.correct), tokens)
     scores = {
         "accuracy": Score("accuracy", values["accuracy"], 100 * low, 100 * high, None, tokens, unit="blanks"),
-        "perplexity": Score("perplexity", values["perplexity"], math.nan, math.nan, None, tokens, unit="blanks"),
+        "perplexity": Score(
+            "perplexity", values["perplexity"], *_interval(judged, confidence), None, tokens, unit="blanks"
+        ),
     }
     if pairs:
         low, high = wilson(int(judged.correct_pairs), pairs)
@@ -302,6 +304,16 @@ def _scores(judged: Judged) -> dict[str, Score]:
             "next sentence", value, 100 * low, 100 * high, None, pairs, unit="pairs"
         )
     return scores
+
+
+def _interval(judged: Judged, confidence: Confidence) -> Interval:
+    """Of the perplexity, by resampling rows; of a resample without a blank nothing could be said."""
+    rows_N2 = torch.cat(judged.rows).cpu().numpy()
+    if (how := resampling(confidence, len(rows_N2))) is None:
+        return Interval(math.nan, math.nan)
+    nats_S, blanks_S = resampled_sums(blocks(rows_N2), samples=how.samples, seed=how.seed).T
+    told_S = blanks_S > 0
+    return percentiles(np.exp(np.minimum(nats_S[told_S] / blanks_S[told_S], HIGHEST)))
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,9 @@ def test_trained_saved_loaded_and_scored(model: str, corpus: Path, tmp_path: Pat
     by_file = chosen.scores(loaded, [corpus / "valid.txt"], "test", Path.cwd())
     assert {name: score.value for name, score in by_file.items()} == {n: s.value for n, s in scores.items()}
     assert scores["accuracy"].low <= scores["accuracy"].value <= scores["accuracy"].high
+    assert scores["perplexity"].low < scores["perplexity"].value < scores["perplexity"].high
+    bare = chosen.scores(loaded, [], "valid", Path.cwd(), confidence=False)
+    assert math.isnan(bare["perplexity"].low)
 
 
 @every_model

