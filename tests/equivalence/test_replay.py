@@ -318,10 +318,12 @@ def test_weights_that_have_moved_are_recorded_anew() -> None:
         DecodeConfig(beam=3, max_length=6, no_repeat_ngram=2),
         DecodeConfig(beam=1, max_length=6, min_length=3),
         DecodeConfig(max_length=6, sample=DrawConfig()),
+        BEAM.model_copy(update={"graphs": False}),
+        GREEDY.model_copy(update={"graphs": False}),
     ],
-    ids=["no n-gram twice", "least length", "drawn"],
+    ids=["no n-gram twice", "least length", "drawn", "switched off", "switched off, greedy"],
 )
-def test_where_more_is_asked_than_the_model_steps_are_launched(config: DecodeConfig) -> None:
+def test_where_more_is_asked_than_the_model_or_graphs_are_switched_off_steps_are_launched(config: DecodeConfig) -> None:
     engine = engine_of(SEVERAL[0], torch.device("cpu"), lambda _: Loops(again))
     engine.translate([source.text for source in sources_of(SEVERAL[0])], config)
     assert engine.replays is not None
