@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +64,7 @@ class GraphRecorder:
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
+        self._living: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
 
     def __call__(self, run: Callable[[], Tree]) -> Callable[[], Tree]:
         try:
@@ -73,9 +75,12 @@ class GraphRecorder:
             return self._recorded(run)
 
     def _recorded(self, run: Callable[[], Tree]) -> Callable[[], Tree]:
+        if not self._living:  # a pool ends with the last graph that was recorded into it
+            self.pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         with recording(graph, self.stream, self.pool):
             told = run()
+        self._living.add(graph)
 
         def replay() -> Tree:
             graph.replay()

@@ -181,3 +181,15 @@ def test_its_model_is_built_and_trained(name: str, tmp_path: Path, monkeypatch: 
     assert recipe.train.metric in validated.values
     events.close()  # type: ignore[attr-defined]
     assert saccade.load(tmp_path / "run", "cpu").parameters == prepared.parameters
+
+
+@pytest.mark.gpu
+@every_recipe
+def test_it_trains_on_a_gpu(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches and searches are captured, validation has them forgotten, and they are captured again."""
+    recipe = on_stand_in(name, tmp_path, monkeypatch)
+    train = recipe.train.model_copy(update={"updates": 9, "validate_every": 3})
+    events = list(saccade.training(recipe.model_copy(update={"train": train}), tmp_path / "run", base=tmp_path))
+    assert [event.update for event in events if isinstance(event, Validated)] == [3, 6, 9]
+    assert all(math.isfinite(event.loss) for event in events if isinstance(event, Logged))
+    assert saccade.load(tmp_path / "run").parameters == parameters(recipe, sizes_of(tmp_path / "run"))

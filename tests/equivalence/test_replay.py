@@ -267,6 +267,23 @@ def test_a_carry_that_is_too_large_is_replayed_but_not_kept(monkeypatch: pytest.
     assert (counted.replayed, loops.kept) == (3, 0)
 
 
+@pytest.mark.gpu
+def test_after_all_graphs_are_forgotten_others_are_recorded() -> None:
+    """Their memory went with the last of them; one that is still under way keeps its own."""
+    loops = Loops(GraphRecorder(torch.device("cuda")))
+
+    def on_the_gpu() -> dict[str, Tensor]:
+        return {name: value.cuda() for name, value in begun().items()}
+
+    under_way = loops.begin("sums", sums, on_the_gpu())
+    first = [int(under_way.next()) for _ in range(4)]
+    loops.clear()
+    for _ in range(3):
+        assert steps_of(loops, on_the_gpu(), 5) == [10, 10, 20, 30, 50]
+        loops.clear()
+    assert [*first, int(under_way.next())] == [10, 10, 20, 30, 50]
+
+
 # ---- lines
 
 
