@@ -30,7 +30,7 @@ One protocol for every row, so that the lines of a table can be compared with ea
 - **Budgets are updates.** Trainings share a card, so none is cut by the clock unless its page says so.
 - **Everything is kept.** The JSON beside a page has every training of the row, the points that lost included, with
   changes, seed, validation and test scores, costs, versions and commit.
-- **Cost is measured apart.** `--alone` times 100 updates of each setting with the machine to itself.
+- **Cost is measured apart.** `--alone` times the later 300 of 600 updates of each setting with the machine to itself.
 
 `make results-quick` does all of it in minutes on a CPU, with generated data. `python -m bench.lineage ROW` draws a
 row. The same command, given again, trains what is missing; `OUT=docs/results` goes on with what is recorded here.

@@ -27,7 +27,7 @@ from bench.ledger import Job, JointJob, Ledger
 from bench.results_page import page
 from bench.row import Row, read_row
 
-SPEED_UPDATES = 100
+SPEED_UPDATES = 600
 WAIT = 0.2
 """Seconds between two looks at whether a place is free."""
 

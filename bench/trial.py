@@ -4,7 +4,8 @@
 
 A process of its own, so that several small trainings share one GPU. With `--first` another recipe is trained before
 it, and `{first}` in the changes becomes that run's folder. With `--members` nothing is trained: the runs named there
-translate together. With `--speed` the training is cut after so many updates and nothing is scored.
+translate together. With `--speed` the training is cut after so many updates and nothing is scored; the rate is that of
+the later half, when sizes of batches come again (on a GPU they are captured when they come a second time).
 """
 
 import argparse
@@ -70,6 +71,7 @@ def _trial(options: argparse.Namespace, folder: Path, first: Path) -> dict[str, 
         told["first"] = {"recipe": options.first, "settings": options.first_set} | _costs(pretrained)
         changes = [each.replace("{first}", str(first)) for each in changes]
     run, recipe, rates = _train(options.recipe, changes, options, folder)
+    rates = rates[len(rates) // 2 :] if options.speed else rates
     told |= {"seed": options.seed, "settings": options.set} | _costs(run)
     told |= {"target_tokens_per_second": statistics.median(rates) if rates else None}
     told |= {"peak_memory_bytes": _peak(options.device), **made_with()}
@@ -90,7 +92,9 @@ def _train(
     from saccade.train.events import Event, Finished, Logged
 
     if options.speed:
+        # A model that has learnt nothing writes to the limit, so that nothing is to be translated at the end.
         changes = [*changes, f"train.updates={options.speed}", f"train.log_every={max(1, options.speed // 10)}"]
+        changes += [f"train.validate_every={options.speed}", "train.metric=loss"]
     recipe, _ = load_recipe(name, (*changes, f"seed={options.seed}"))
     rates: list[float] = []
 

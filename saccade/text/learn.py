@@ -72,11 +72,11 @@ def _train(config: SideText, lines: Iterable[str], seed: int, given: Iterable[st
         case CharSide():
             model = _bpe(_most_frequent(_count_characters(text), config.size - len(RESERVED)), [])
         case WordSide():
-            room, more = config.size - len(SPECIALS), map(bytes_only.normalise, given)
+            room, least, more = config.size - len(SPECIALS), config.least, map(bytes_only.normalise, given)
             if config.cut == "spaces":
-                words = _learn_words(text, room, pre_tokenizers.WhitespaceSplit(), given=more)
+                words = _learn_words(text, room, least, pre_tokenizers.WhitespaceSplit(), given=more)
                 return Tokenizer(TokenizerFile.at_spaces(normalizer, words).write())
-            model = _learn_words(text, room, given=(f" {word}" for word in more))  # as most words stand in a text
+            model = _learn_words(text, room, least, given=(f" {word}" for word in more))  # as most stand in a text
         case BpeSide():
             model = _learn_bpe(text, config.size - len(RESERVED))
         case UnigramSide():
@@ -160,12 +160,13 @@ def _learn_unigram(lines: Sequence[str], room: int) -> UnigramModel:
 def _learn_words(
     lines: Sequence[str],
     room: int,
+    least: int,
     cut: pre_tokenizers.PreTokenizer | None = None,
     *,
     given: Iterable[str] = (),
 ) -> WordModel:
     """A word that is spelt as a reserved token is that token, which takes no room."""
-    trainer = trainers.WordLevelTrainer(vocab_size=room + len(SPECIALS), show_progress=False)
+    trainer = trainers.WordLevelTrainer(vocab_size=room + len(SPECIALS), min_frequency=least, show_progress=False)
     learnt = _run(models.WordLevel(), trainer, lines, cut)["vocab"]
     ranked = [word for word in sorted(learnt, key=learnt.__getitem__) if word not in SPECIALS]
     every = dict.fromkeys(ranked[:room])

@@ -21,7 +21,7 @@ from saccade.train.layer_rates import freeze_encoder
 
 FACT = "init_from"
 """In config.json: where the first weights came from."""
-_MAY_DIFFER = ("dropout", "sample", "shared")
+_MAY_DIFFER = ("dropout", "least", "sample", "shared")
 """Settings of text that change no tokenizer that is learnt already."""
 
 

@@ -61,6 +61,8 @@ def on_stand_in(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Recipe:
         return labelled_stand_in(recipe, name, folder)
     match recipe.data:
         case DatesData() | GrammarData() | NoticesData():
+            if isinstance(recipe.data, DatesData):
+                pytest.importorskip("babel", reason="the dates are written by babel: pip install 'saccade[demo]'")
             return saccade.recipe(name, "data.train=60", "data.valid=5", "data.test=5", *QUICK)
         case ConllData() | ConlluData():
             return saccade.recipe(name, *tag_settings(recipe, recipe.data, folder), *QUICK)
@@ -126,7 +128,8 @@ def text_settings(data: TextData | CorpusData, name: str, folder: Path) -> list[
 
 def tag_settings(recipe: Recipe, data: ConllData | ConlluData, folder: Path) -> list[str]:
     """Generated sentences in the place of the recipe's files."""
-    if recipe.model.vectors is not None and not os.environ.get("SACCADE_DATA"):
+    vectors = recipe.model.vectors
+    if vectors is not None and not (os.environ.get("SACCADE_DATA") and locate(vectors.path, folder).path.exists()):
         pytest.skip("the recipe needs word vectors: set SACCADE_DATA to the folder that holds them")
     written = conll if isinstance(data, ConllData) else conllu
     settings = []
@@ -190,6 +193,8 @@ def test_it_trains_on_a_gpu(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     recipe = on_stand_in(name, tmp_path, monkeypatch)
     train = recipe.train.model_copy(update={"updates": 9, "validate_every": 3})
     events = list(saccade.training(recipe.model_copy(update={"train": train}), tmp_path / "run", base=tmp_path))
-    assert [event.update for event in events if isinstance(event, Validated)] == [3, 6, 9]
+    validated = [event.update for event in events if isinstance(event, Validated)]
+    assert validated[:3] == [3, 6, 9]
+    assert set(validated[3:]) <= {9}  # the mean of several checkpoints, where the recipe wants that
     assert all(math.isfinite(event.loss) for event in events if isinstance(event, Logged))
     assert saccade.load(tmp_path / "run").parameters == parameters(recipe, sizes_of(tmp_path / "run"))

@@ -439,7 +439,7 @@ def test_rates_alone_are_recorded_and_keep_no_run(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("subprocess.Popen", Answer)
     runner.time_each_alone()
     assert len(commands) == 1
-    assert commands[0][-2:] == ["--speed", "100"]
+    assert commands[0][-2:] == ["--speed", "600"]
     assert "--folder" not in commands[0]
     assert Ledger(row, tmp_path / "out").alone["A"]["target_tokens_per_second"] == 7.0
 

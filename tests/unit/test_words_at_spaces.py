@@ -4,6 +4,7 @@ import gzip
 import os
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -76,6 +77,19 @@ def test_reserved_words_are_never_read(parts: list[str], space: str) -> None:
 def test_a_reserved_word_takes_no_room() -> None:
     vocabulary = train_tokenizers(WordText(cut="spaces", size=6), ["<unk> <unk> <s> a a b c"], [], seed=0).source
     assert vocabulary.pieces(range(vocabulary.size)) == [*SPECIALS, "a", "b"]
+
+
+@pytest.mark.parametrize("cut", ["spaces", "signs"])
+def test_a_rare_word_has_an_id_where_it_is_often_enough_or_given(cut: Literal["spaces", "signs"]) -> None:
+    def known(least: int, *given: str) -> list[str]:
+        config = WordText(cut=cut, size=40, least=least)
+        tokenizer = train_tokenizers(config, ["the cat", "the dog and the cat"], [], seed=1, given=given).source
+        return [word for word in ("cat", "dog", "cow") if tokenizer.encode(f"the {word}")[-1] != UNKNOWN]
+
+    assert known(1) == ["cat", "dog"]
+    assert known(2) == ["cat"]
+    assert known(3) == []
+    assert known(2, "dog", "cow") == ["cat", "dog", "cow"]
 
 
 def test_saved_and_read_again(tmp_path: Path) -> None:
