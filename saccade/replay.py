@@ -65,21 +65,26 @@ class GraphRecorder:
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
         self._living: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
+        """Graphs of this pool."""
 
     def __call__(self, run: Callable[[], Tree]) -> Callable[[], Tree]:
         try:
             return self._recorded(run)
         except torch.OutOfMemoryError:
-            self.pool = torch.cuda.graph_pool_handle()  # the one of a failed capture cannot be used again
-            torch.cuda.empty_cache()  # what launches have left there a capture cannot take, and cannot give back
-            return self._recorded(run)
+            pass  # what the failed capture held goes with its traceback, at the end of this clause
+        torch.cuda.empty_cache()  # what launches have left there a capture cannot take, and cannot give back
+        return self._recorded(run)
 
     def _recorded(self, run: Callable[[], Tree]) -> Callable[[], Tree]:
         if not self._living:  # a pool ends with the last graph that was recorded into it
             self.pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        with recording(graph, self.stream, self.pool):
-            told = run()
+        try:
+            with recording(graph, self.stream, self.pool):
+                told = run()
+        except BaseException:
+            self._living = WeakSet()  # the pool of a failed capture cannot be used again
+            raise
         self._living.add(graph)
 
         def replay() -> Tree:

@@ -228,6 +228,7 @@ class Engine:
         """Give back the memory that is held for searches to come."""
         if self.replays is not None:
             self.replays.loops.clear()
+            torch.cuda.empty_cache()  # else their pool stays with us, and others on the card go without
 
     @torch.inference_mode()
     def _search(self, sources: list[Source], config: DecodeConfig, lines: list[int]) -> list[list[Hypothesis]]:

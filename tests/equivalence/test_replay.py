@@ -267,21 +267,45 @@ def test_a_carry_that_is_too_large_is_replayed_but_not_kept(monkeypatch: pytest.
     assert (counted.replayed, loops.kept) == (3, 0)
 
 
+def on_the_gpu() -> dict[str, Tensor]:
+    return {name: value.cuda() for name, value in begun().items()}
+
+
 @pytest.mark.gpu
 def test_after_all_graphs_are_forgotten_others_are_recorded() -> None:
-    """Their memory went with the last of them; one that is still under way keeps its own."""
+    """Their memory went with the last of them."""
     loops = Loops(GraphRecorder(torch.device("cuda")))
-
-    def on_the_gpu() -> dict[str, Tensor]:
-        return {name: value.cuda() for name, value in begun().items()}
-
-    under_way = loops.begin("sums", sums, on_the_gpu())
-    first = [int(under_way.next()) for _ in range(4)]
-    loops.clear()
     for _ in range(3):
         assert steps_of(loops, on_the_gpu(), 5) == [10, 10, 20, 30, 50]
         loops.clear()
+
+
+@pytest.mark.gpu
+def test_a_loop_that_is_under_way_outlives_the_others() -> None:
+    loops = Loops(GraphRecorder(torch.device("cuda")))
+    under_way = loops.begin("sums", sums, on_the_gpu())
+    first = [int(under_way.next()) for _ in range(4)]
+    loops.clear()
+    assert steps_of(loops, on_the_gpu(), 5) == [10, 10, 20, 30, 50]
     assert [*first, int(under_way.next())] == [10, 10, 20, 30, 50]
+
+
+@pytest.mark.gpu
+def test_after_a_capture_that_failed_others_are_recorded() -> None:
+    """Beside one that lives, and when that has gone, too."""
+    recorder = GraphRecorder(torch.device("cuda"))
+    loops = Loops(recorder)
+
+    def fail() -> Tree:
+        torch.zeros(1000, device="cuda")
+        raise torch.OutOfMemoryError("none is left. Be modest")
+
+    for name in ("one", "two"):
+        assert steps_of(loops, on_the_gpu(), 5, name=name) == [10, 10, 20, 30, 50]
+        with pytest.raises(torch.OutOfMemoryError, match="none is left"):
+            recorder(fail)
+    loops.clear()
+    assert steps_of(loops, on_the_gpu(), 5) == [10, 10, 20, 30, 50]
 
 
 # ---- lines

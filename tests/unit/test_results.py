@@ -263,9 +263,23 @@ def test_a_trial_tells_what_it_reached_and_what_it_cost(
     both = told_by(monkeypatch, capsys, *given)
     assert both["parameters"] == first["parameters"] + second["parameters"]
     assert both["scores"][0]["count"] == 4
-    speed = told_by(monkeypatch, capsys, "--recipe", "dates", *changes(*TINY), "--speed", "3")
-    assert speed["updates"] == 3
-    assert speed["target_tokens_per_second"] > 0
+
+
+def test_a_rate_is_that_of_the_later_half_and_nothing_is_translated_for_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rates: list[float] = []
+
+    def faster(statistic: list[float]) -> float:
+        rates.extend(statistic)
+        return 7.0
+
+    monkeypatch.setattr("statistics.median", faster)
+    speed = told_by(monkeypatch, capsys, "--recipe", "dates", *changes(*TINY), "--speed", "5")
+    assert speed["updates"] == 5
+    assert speed["target_tokens_per_second"] == 7.0
+    assert len(rates) == 3  # of five
+    assert set(speed["valid"]) == {"loss", "perplexity"}
     assert not speed["scores"]
 
 
