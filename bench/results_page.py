@@ -32,7 +32,8 @@ def page(ledger: Ledger) -> str | None:
 _INTERVALS = """\
 Intervals are 95 %: bootstrap over the test lines, or Wilson's of a share of them. They do not cover the choice of the
 training seed, which is why seeds stand as rows of their own. tokens/s: non-padding target tokens in training, median
-over the log, while other trainings shared the machine; alone: the later 300 of 600 updates with the machine to itself, without what was trained before (masked pre-training)."""
+over the log, while other trainings shared the machine; alone: the later 300 of 600 updates with the machine to itself,
+without what was trained before (masked pre-training)."""
 
 
 def _summary(ledger: Ledger, every: Done) -> str:

@@ -64,8 +64,8 @@ class WordSide(_Side):
     size: Annotated[int, Field(ge=_SPECIALS + 1)] = 30_000
     """Ids in the vocabulary: 4 specials and the most frequent words."""
     least: Annotated[int, Field(ge=1)] = 1
-    """How often a word must stand in the text it is learnt from to have an id. With 1 and room for all of them, training meets no
-    `<unk>`: what is new later is then a vector that nobody learnt."""
+    """How often a word must stand in the text it is learnt from to have an id. With 1 and room for all, training meets
+    no `<unk>`: what is new later is then a vector that nobody learnt."""
     sample: Lines = 500_000
     """How many lines of the training text the words are counted in."""
 
