@@ -6,6 +6,7 @@ Widths are small and unlike each other where they may be, so that a wrong one ca
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -653,8 +654,13 @@ def whole(ids_BT: Tensor) -> Tokens:
 
 
 def every_translator() -> list[TranslatorCase]:
+    return list(_every_translator())
+
+
+@cache  # thirty files ask while tests are collected
+def _every_translator() -> tuple[TranslatorCase, ...]:
     recipes: dict[str, dict[str, Any]] = parse_yaml(RECIPES, "cases") | parse_yaml(TRANSFORMERS, "transformers")
-    return [TranslatorCase(name, parse(TranslatorConfig, tree, name)) for name, tree in recipes.items()]
+    return tuple(TranslatorCase(name, parse(TranslatorConfig, tree, name)) for name, tree in recipes.items())
 
 
 def every_encoder() -> list[EncoderCase]:

@@ -79,8 +79,8 @@ def _filled(
     for place in rest:
 
         def gain(option: str, place: int = place) -> int:
-            met = ((min(at, (place, option)), max(at, (place, option))) for at in chosen.items())
-            return sum(both in missing for both in met)
+            new = place, option
+            return sum(((at, new) if at[0] < place else (new, at)) in missing for at in chosen.items())
 
         options = draw.sample(names[place], len(names[place]))
         chosen[place] = like[place] if like else max(options, key=gain) if way == "most" else options[0]
