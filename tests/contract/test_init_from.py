@@ -155,11 +155,13 @@ def test_layers_learn_at_rates_of_their_own(corpus: Path, first: Path, tmp_path:
     assert longest("encoder.embed.") == pytest.approx(0.125e-2, rel=1e-3)
 
 
-def test_dropout_may_be_another(corpus: Path, first: Path, tmp_path: Path) -> None:
-    chosen = parse_recipe(tree_on(corpus, first, model={"encoder": {"dropout": 0.4}}))
+def test_dropout_may_be_another_and_what_changes_no_tokenizer(corpus: Path, first: Path, tmp_path: Path) -> None:
+    text = config.read(first / "train.yaml")["text"] | {"least": 3}
+    chosen = parse_recipe(tree_on(corpus, first, model={"encoder": {"dropout": 0.4}}, text=text))
     assert chosen.model.encoder.dropout == 0.4
     assert chosen.model.encoder.layers == 2
     saccade.train(chosen, tmp_path / "run", device="cpu")
+    assert (tmp_path / "run" / "tokenizer.json").read_bytes() == (first / "tokenizer.json").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,9 @@ from tests.support.tiny import write_corpus
 
 LINES = {"train": 200, "valid": 4, "test": 4}
 QUICK = (
-    "train.updates=2",
+    "train.updates=1",
     "train.batch_tokens=128",
-    "train.validate_every=2",
+    "train.validate_every=1",
     "train.log_every=1",
     "train.workers=0",
 )
@@ -169,19 +169,19 @@ def sizes_of(run: Path) -> dict[str, int]:
 
 @every_recipe
 def test_its_model_is_built_and_trained(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two updates and a validation by the recipe's own metric; what comes after is the same for every recipe."""
+    """An update, and a validation of what it left by the recipe's own metric; all else is the same for every recipe."""
     recipe = on_stand_in(name, tmp_path, monkeypatch)
     assert recipe.model == load_recipe(name)[0].model
     events = saccade.training(recipe, tmp_path / "run", base=tmp_path, device="cpu")
     prepared = next(events)
     assert isinstance(prepared, Prepared)
     assert prepared.parameters == parameters(recipe, sizes_of(tmp_path / "run"))  # what --dry-run tells
-    trained = [event for event in islice(events, 2) if isinstance(event, Logged)]
-    assert [event.update for event in trained] == [1, 2]
-    assert all(math.isfinite(event.loss) for event in trained)
-    validated = next(events)
+    trained, validated = islice(events, 2)
+    assert isinstance(trained, Logged)
+    assert math.isfinite(trained.loss)
     assert isinstance(validated, Validated)
     assert recipe.train.metric in validated.values
+    assert math.isfinite(validated.values["loss"])
     events.close()  # type: ignore[attr-defined]
     assert saccade.load(tmp_path / "run", "cpu").parameters == prepared.parameters
 
