@@ -63,7 +63,7 @@ def _jsonl(run: Path, lines: list[bytes]) -> list[bytes]:
     return done.stdout_bytes[:-1].split(b"\n")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.binary(max_size=200), st.lists(st.sampled_from([b"", b"\r", b"a", b"\xff", b"\n"])).map(b"".join)))
 def test_any_bytes_are_lines(wild: Path, content: bytes) -> None:
     done = saccade_command("translate", wild, "-f", "jsonl", "--beam", "1", "--max-length", "3", stdin=content)

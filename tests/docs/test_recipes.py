@@ -178,6 +178,7 @@ def test_its_model_is_built_and_trained(name: str, tmp_path: Path, monkeypatch: 
     assert prepared.parameters == parameters(recipe, sizes_of(tmp_path / "run"))  # what --dry-run tells
     trained, validated = islice(events, 2)
     assert isinstance(trained, Logged)
+    assert trained.update == 1
     assert math.isfinite(trained.loss)
     assert isinstance(validated, Validated)
     assert recipe.train.metric in validated.values

@@ -270,15 +270,15 @@ def test_a_rate_is_that_of_the_later_half_and_nothing_is_translated_for_it(
 ) -> None:
     rates: list[float] = []
 
-    def faster(statistic: list[float]) -> float:
-        rates.extend(statistic)
-        return 7.0
+    def noted(given: list[float]) -> float:
+        rates.extend(given)
+        return sorted(given)[len(given) // 2]
 
-    monkeypatch.setattr("statistics.median", faster)
+    monkeypatch.setattr("statistics.median", noted)
     speed = told_by(monkeypatch, capsys, "--recipe", "dates", *changes(*TINY), "--speed", "5")
     assert speed["updates"] == 5
-    assert speed["target_tokens_per_second"] == 7.0
     assert len(rates) == 3  # of five
+    assert speed["target_tokens_per_second"] == sorted(rates)[1] > 0
     assert set(speed["valid"]) == {"loss", "perplexity"}
     assert not speed["scores"]
 
