@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from saccade.nn import triton_crf
 from saccade.nn.masks import valid_BT
 from saccade.types import Layout
 
@@ -43,12 +44,14 @@ class _Sums:
 
     def __init__(self, P_BTK: Tensor, start_K: Tensor, pairs_KK: Tensor, end_K: Tensor, layout: Layout) -> None:
         self.P_BTK, self.start_K, self.pairs_KK, self.end_K = P_BTK, start_K, pairs_KK, end_K
-        self.valid = valid_BT(layout)
+        self.valid, self.lengths_B = valid_BT(layout), layout.lengths_B
 
     def from_the_left(self) -> Tensor:
         """α: the log of the sum over all beginnings that end in each tag; behind a sentence's end as at it."""
         column_K = self.pairs_KK.amax(0)
         step_KK = (self.pairs_KK - column_K).exp()
+        if triton_crf.available(self.P_BTK):
+            return self._walked(self.start_K, step_KK, column_K, left=True)
         alpha_BK = self.start_K + self.P_BTK[:, 0]
         alphas = [alpha_BK]
         for t in range(1, self.P_BTK.shape[1]):
@@ -61,6 +64,8 @@ class _Sums:
         """β: the log of the sum over all ends that follow each tag."""
         row_K = self.pairs_KK.amax(1)
         step_KK = (self.pairs_KK - row_K[:, None]).exp().t().contiguous()
+        if triton_crf.available(self.P_BTK):
+            return self._walked(self.end_K, step_KK, row_K, left=False)
         beta_BK = self.end_K.expand(len(self.P_BTK), -1)
         betas = [beta_BK]
         for t in range(self.P_BTK.shape[1] - 1, 0, -1):
@@ -68,6 +73,9 @@ class _Sums:
             beta_BK = torch.where(self.valid[:, t, None], before_BK, beta_BK)
             betas.append(beta_BK)
         return torch.stack(betas[::-1], dim=1)
+
+    def _walked(self, edge_K: Tensor, step_KK: Tensor, shift_K: Tensor, *, left: bool) -> Tensor:
+        return triton_crf.walk(self.P_BTK, edge_K, step_KK, shift_K, self.lengths_B, left=left, tiny=TINY)
 
     def pairs(self, alpha_BTK: Tensor, beta_BTK: Tensor, total_B: Tensor, weight_B: Tensor) -> Tensor:
         """How often each step is expected (K, K), each sentence's counted with its weight."""
