@@ -32,7 +32,8 @@ def walk(
     rows, longest, tags = P_BTK.shape
     out_BTK = torch.empty_like(P_BTK, memory_format=torch.contiguous_format)
     block = max(2, 1 << (tags - 1).bit_length())
-    if rows > 0:
+    lengths_B = lengths_B.clone()  # a part of a batch may begin anywhere: kernels would be built for either alignment
+    if out_BTK.numel() > 0:
         _walk[(rows,)](
             P_BTK.contiguous(), edge_K.contiguous(), step_KK.contiguous(), shift_K.contiguous(), lengths_B, out_BTK,
             longest, TINY=tiny, K=tags, BLOCK=block, LEFT=left, num_warps=4 if block <= 32 else 8,

@@ -19,7 +19,7 @@ if not ON_GPU:
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported
 triton = pytest.importorskip("triton", reason="triton is not installed: its kernels have no twin to be compared with")
 
-from saccade.nn import crf_sums, triton_attention, triton_crf, triton_embedding, triton_loss, triton_residual  # noqa: E402
+from saccade.nn import triton_attention, triton_embedding, triton_loss, triton_residual  # noqa: E402
 
 if not ON_GPU and type(triton_attention._forward).__name__ != "InterpretedFunction":
     pytest.skip("no GPU, and triton was imported before TRITON_INTERPRET=1 was set", allow_module_level=True)
@@ -470,43 +470,3 @@ def test_graph_with_new_lengths_equals_eager_and_repeats() -> None:
     seed.fill_(2)
     graph.replay()
     assert_close(captured, step(), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("tags", [1, 2, 5, 19, 33, 64])
-@pytest.mark.parametrize("reach", [1.0, 100.0])
-def test_walks_through_tags_are_the_loops(tags: int, reach: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From both ends, with sentences of unequal lengths, one word, none; tags that are ruled out; scores far apart."""
-    lengths = [7, 1, 0, 4]
-    layout = Layout.padded(lengths).map(lambda x: x.to(DEVICE))
-    P_BTK, start_K, pairs_KK, end_K = (
-        reach * random(*shape, dtype=torch.float64, seed=tags).detach()
-        for shape in ((len(lengths), max(lengths), tags), (tags,), (tags, tags), (tags,))
-    )
-    P_BTK[0, 2, tags // 2] -= 1e4
-    pairs_KK[0] -= 1e4
-    sums = crf_sums._Sums(P_BTK, start_K, pairs_KK, end_K, layout)
-    monkeypatch.setattr(triton_crf, "available", lambda _: False)
-    looped = sums.from_the_left(), sums.from_the_right()
-    monkeypatch.setattr(triton_crf, "available", lambda _: True)
-    walked = sums.from_the_left(), sums.from_the_right()
-    for fast, slow in zip(walked, looped, strict=True):
-        assert_close(fast, slow, rtol=1e-12, atol=1e-12)
-
-
-def test_a_walk_shows_what_is_not_a_number() -> None:
-    P_BTK, one_K, pairs_KK = random(2, 3, 4, dtype=torch.float64).detach(), torch.zeros(4).double(), torch.ones(4, 4)
-    P_BTK[1, 1, 2] = float("nan")
-    lengths_B = torch.tensor([3, 3], device=DEVICE)
-    given = P_BTK, one_K.to(DEVICE), pairs_KK.double().to(DEVICE), one_K.to(DEVICE), lengths_B
-    for left in (True, False):
-        out_BTK = triton_crf.walk(*given, left=left, tiny=crf_sums.TINY)
-        assert out_BTK[0].isfinite().all()
-        assert out_BTK[1, -1 if left else 0].isnan().all()
-
-
-@on_gpu_only
-def test_a_conditional_random_field_walks_in_kernels_where_it_may() -> None:
-    P_BTK = random(2, 3, 4, dtype=torch.float64)
-    assert triton_crf.available(P_BTK)
-    assert not triton_crf.available(random(2, 3, triton_crf.MOST_TAGS + 1, dtype=torch.float64))
-    assert not triton_crf.available(P_BTK.cpu())
