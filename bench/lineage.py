@@ -4,6 +4,7 @@ python -m bench.lineage ROW [--results docs/results] [--out docs/pictures/lineag
 """
 
 import argparse
+import math
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,16 +103,12 @@ def _ladder(axes: "Axes", found: list[Rung], colours: dict[int, str], metric: st
 
 
 def _costs(axes: "Axes", found: list[Rung], colours: dict[int, str], metric: str) -> None:
-    for number, rung in enumerate(found, 1):
-        if rung.minutes is not None:
-            axes.plot([rung.minutes], [rung.mean], "o", color=colours[rung.year], markersize=13)
-            axes.text(
-                rung.minutes, rung.mean, str(number), color="white", fontsize=7.5, fontweight="bold", ha="center",
-                va="center_baseline", family=fonts(),
-            )  # fmt: skip
+    priced = [(number, rung, rung.minutes) for number, rung in enumerate(found, 1) if rung.minutes is not None]
+    for _, rung, minutes in priced:
+        axes.plot([minutes], [rung.mean], "o", color=colours[rung.year], markersize=7)
     axes.set_xscale("log")
     ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
-    costs = [rung.minutes for rung in found if rung.minutes is not None]
+    costs = [minutes for _, _, minutes in priced]
     axes.set_xlim(min(costs) / 1.4, max(costs) * 1.4)
     axes.set_xticks([tick for tick in ticks if min(costs) / 1.4 <= tick <= max(costs) * 1.4])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -121,6 +118,32 @@ def _costs(axes: "Axes", found: list[Rung], colours: dict[int, str], metric: str
     axes.set_ylabel(metric, fontsize=8.5, color=FAINT, family=fonts())
     _plain(axes)
     axes.grid(color=_RULE, linewidth=0.8)
+    axes.figure.canvas.draw()  # where a value stands is known from here on
+    to_points = 72 / axes.figure.dpi
+    dots = [tuple(axes.transData.transform((minutes, rung.mean)) * to_points) for _, rung, minutes in priced]
+    for (number, rung, minutes), aside in zip(priced, beside(dots), strict=True):
+        axes.annotate(
+            str(number), (minutes, rung.mean), aside, textcoords="offset points", color=colours[rung.year],
+            fontsize=8, fontweight="bold", ha="center", va="center", family=fonts(),
+        )  # fmt: skip
+
+
+def beside(dots: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Where the number of each dot stands, seen from it, all in points: the place that is farthest from all else."""
+    numbers: list[tuple[float, float]] = []
+    asides: list[tuple[float, float]] = []
+    for dot in dots:
+        best, most = (0.0, 0.0), -1.0
+        for turn in range(16):
+            angle = math.pi / 2 - turn * math.pi / 8  # above it, and on to the right
+            aside = (10 * math.cos(angle), 9 * math.sin(angle))
+            spot = (dot[0] + aside[0], dot[1] + aside[1])
+            free = min((math.dist(spot, other) for other in (*dots, *numbers) if other != dot), default=math.inf)
+            if min(free, 14.0) > most + 1e-9:  # farther than that is all the same
+                best, most = aside, min(free, 14.0)
+        asides.append(best)
+        numbers.append((dot[0] + best[0], dot[1] + best[1]))
+    return asides
 
 
 def _plain(axes: "Axes") -> None:

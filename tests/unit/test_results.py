@@ -3,6 +3,7 @@
 import argparse
 import fcntl
 import json
+import math
 import os
 import subprocess
 import threading
@@ -18,7 +19,7 @@ import yaml
 from bench import results, trial
 from bench.index import front_page
 from bench.ledger import Job, JointJob, Ledger
-from bench.lineage import draw, rungs
+from bench.lineage import beside, draw, rungs
 from bench.results import Runner
 from bench.results_page import page
 from bench.row import Row, read_row
@@ -483,3 +484,14 @@ def test_what_cannot_be_done_is_told(
         results.main()
     assert told in f"{error.value} {capsys.readouterr().err}"
     assert not (tmp_path / "empty").exists()
+
+
+@pytest.mark.parametrize("near", [0.0, 2.0, 30.0])
+def test_numbers_of_a_picture_stand_beside_their_dots_and_cover_none(near: float) -> None:
+    """A heap of four dots, one above the other or apart: no two numbers, nor a number and a dot, on one place."""
+    dots = [(100 + near * (k % 2), 100 + near * (k // 2) + k / 10) for k in range(4)]
+    numbers = [(x + dx, y + dy) for (x, y), (dx, dy) in zip(dots, beside(dots), strict=True)]
+    for dot, number in zip(dots, numbers, strict=True):
+        assert 8 < math.dist(dot, number) < 11
+    apart = [math.dist(one, other) for k, one in enumerate(numbers) for other in (*numbers[:k], *dots)]
+    assert min(apart) > 7
