@@ -1,5 +1,6 @@
 """One thread, the shared data where it lies beside the checkout, and no GPU laws without a GPU."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import torch
 
 if not torch.cuda.is_available():  # GPU kernels then run step by step on the CPU; triton asks when it is first imported
     os.environ.setdefault("TRITON_INTERPRET", "1")
+    # torch's own notes three stack traces, for devices that are not there
+    torch.manual_seed = torch.default_generator.manual_seed
 
 hypothesis.settings.register_profile("untimed", deadline=None)  # machines are as busy as they are
 hypothesis.settings.load_profile("untimed")
@@ -25,3 +28,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def pytest_collection() -> None:
+    gc.disable()  # what is collected stays
+
+
+def pytest_collection_finish() -> None:
+    """Some million objects stay to the end: no search for garbage has to walk through them again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000)
+    gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # libraries that count what is left at the end would call it leaked

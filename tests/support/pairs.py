@@ -71,11 +71,11 @@ def _filled(
 ) -> Options:
     """The pair; and what makes the most new pairs with what is chosen, or anything, or what went with it once."""
     chosen = dict(pair)
-    known = [options for options in taken if any(options[place] == option for place, option in pair)]
     way = draw.choice(("most", "most", "most", "any", "known"))
     rest = [place for place in range(len(names)) if place not in chosen]
     draw.shuffle(rest)
-    like = draw.choice(known) if known and way == "known" else None
+    known = [each for each in taken if any(each[at] == one for at, one in pair)] if way == "known" else []
+    like = draw.choice(known) if known else None
     for place in rest:
 
         def gain(option: str, place: int = place) -> int:

@@ -5,7 +5,8 @@ import importlib.util
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -174,16 +175,29 @@ def named(path: Path) -> str:
     return str(path.relative_to(ROOT.parent))
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_imports_go_one_way(path: Path) -> None:
-    part = part_of(path)
-    allowed = may_import(part)
-    wrong = [
-        f"line {line}: {part} → {other}"
-        for line, other in imported_parts(path.read_text(encoding="utf-8"), package_of(path))
-        if other not in allowed
-    ]
-    assert not wrong, f"{named(path)}: {'; '.join(wrong)}"
+def faults(of: Callable[[Path], Sequence[object]]) -> dict[str, Sequence[object]]:
+    """What is wrong in which file."""
+    return {named(path): wrong for path in FILES if (wrong := of(path))}
+
+
+@cache
+def source_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(source_of(path))))
+
+
+def test_imports_go_one_way() -> None:
+    def wrong(path: Path) -> list[str]:
+        part = part_of(path)
+        allowed = may_import(part)
+        found = imported_parts(source_of(path), package_of(path))
+        return [f"line {line}: {part} → {other}" for line, other in found if other not in allowed]
+
+    assert not faults(wrong)
 
 
 def test_the_arrows_have_no_circle() -> None:
@@ -231,52 +245,47 @@ def test_the_walk_sees_one_room_only_from_inside() -> None:
 # ---- what must not be there
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_nothing_is_pickled(path: Path) -> None:
+def test_nothing_is_pickled() -> None:
     """Neither by torch, nor by the distributed checkpoint's default reader, nor by numpy."""
     forbidden = r"torch\.load\b|\b(c?[pP]ickle|dill|joblib|shelve|marshal)\b|FileSystemReader|allow_pickle\s*=\s*True"
-    found = [
-        f"line {number}: {line.strip()}"
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
-        if re.search(forbidden, line)
-    ]
-    assert not found
+
+    def pickling(path: Path) -> list[str]:
+        lines = enumerate(source_of(path).splitlines(), start=1)
+        return [f"line {number}: {line.strip()}" for number, line in lines if re.search(forbidden, line)]
+
+    assert not faults(pickling)
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_only_the_command_line_prints(path: Path) -> None:
-    if part_of(path) == "cli":
-        return
-    calls = [
-        node.lineno
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
-    ]
-    assert not calls, f"print in line {calls}"
+def test_only_the_command_line_prints() -> None:
+    def printing(path: Path) -> list[str]:
+        called = [node.func for node in nodes_of(path) if isinstance(node, ast.Call)]
+        prints = [func.lineno for func in called if isinstance(func, ast.Name) and func.id == "print"]
+        return [] if part_of(path) == "cli" else [f"line {line}" for line in prints]
+
+    assert not faults(printing)
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_files_can_be_read_in_one_go(path: Path) -> None:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= LONGEST_FILE
+def test_files_can_be_read_in_one_go() -> None:
+    assert not faults(lambda path: source_of(path).splitlines()[LONGEST_FILE:])
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_only_the_view_draws(path: Path) -> None:
-    plotting = {
-        name for _, name in imported_modules(path.read_text(encoding="utf-8"), package_of(path))
-        if name.split(".")[0] in ("matplotlib", "seaborn", "plotly")
-    }  # fmt: skip
-    assert not plotting or part_of(path) == "view"
+def test_only_the_view_draws() -> None:
+    def plotting(path: Path) -> list[str]:
+        names = [name for _, name in imported_modules(source_of(path), package_of(path))]
+        drawn = [name for name in names if name.split(".")[0] in ("matplotlib", "seaborn", "plotly")]
+        return [] if part_of(path) == "view" else drawn
+
+    assert not faults(plotting)
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_decoding_asks_for_no_architecture(path: Path) -> None:
+def test_decoding_asks_for_no_architecture() -> None:
     """Not by an import, nor by name."""
-    if part_of(path) != "decode":
-        return
-    names = {node.id for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Name)}
-    assert not {name for name in names if re.search(r"lstm|gru|transformer|recurrent|isinstance", name, re.IGNORECASE)}
+
+    def asking(path: Path) -> list[str]:
+        names = {node.id for node in nodes_of(path) if isinstance(node, ast.Name)} if part_of(path) == "decode" else ()
+        return [name for name in names if re.search(r"lstm|gru|transformer|recurrent|isinstance", name, re.IGNORECASE)]
+
+    assert not faults(asking)
 
 
 @pytest.mark.parametrize("module", ["saccade", "saccade.errors", "saccade.config", "saccade.cli.main"])
