@@ -52,14 +52,14 @@ def front_page(rows: list[Row], folder: Path) -> str:
         cells = {"row": f"`{row.name}`", "what": title, "settings": str(len(row.settings))}
         cells["points"] = str(len(row.settings[0].points))
         cells["recorded"] = f"{len(recorded)} of {len(row.settings)}"
-        cells["best"] = _best(ledger)
+        cells["best"] = "" if ledger.missing() else _best(ledger)
         lines.append(cells)
     table = markdown(lines, ["row", "what", "settings", "points", "recorded", "best"])
     return f"{PROTOCOL}\n{table}\n\n{WITHOUT_A_GRID}"
 
 
 def _best(ledger: Ledger) -> str:
-    """The setting with the best mean of the first metric."""
+    """The setting with the best mean of the row's score."""
     found = []
     for setting in ledger.row.settings:
         if (runs := ledger.runs(setting)) and runs[0]["scores"]:

@@ -129,7 +129,11 @@ class Ledger:
 
     def runs(self, setting: Setting) -> list[dict[str, Any]]:
         """What is reported: the chosen point with every seed that was trained and did not diverge at once."""
-        return [trial for trial in self._at_choice(setting) if trial["scores"]]
+        return [self._in_order(trial) for trial in self._at_choice(setting) if trial["scores"]]
+
+    def _in_order(self, trial: dict[str, Any]) -> dict[str, Any]:
+        """The row's own score first."""
+        return trial | {"scores": sorted(trial["scores"], key=lambda score: score["name"] != self.row.score)}
 
     def diverged(self, setting: Setting) -> int:
         """How many seeds of the chosen point came to nothing."""
@@ -159,7 +163,7 @@ class Ledger:
 
     def joint_runs(self, ensemble: Ensemble) -> list[dict[str, Any]]:
         found = (self.joint(ensemble, seed) for seed in ensemble.seeds)
-        return [trial for trial in found if trial is not None]
+        return [self._in_order(trial) for trial in found if trial is not None]
 
     def due(self, kept: set[str]) -> Iterator[Job | JointJob]:
         """What can be done now; `kept` are the names of the run folders that are there."""

@@ -78,6 +78,8 @@ def draw(found: list[Rung], *, metric: str, title: str) -> "Figure":
     names = max(label.get_window_extent().width for label in left.get_yticklabels()) / figure.dpi  # inches
     margin = max(0.31, (names + 0.35) / 11.0)
     figure.subplots_adjust(left=margin, right=0.975, top=1 - 0.85 / height, bottom=0.62 / height, wspace=0.16)
+    for axes in right:
+        _number(axes, found, colours)
     seeds = sorted({len(rung.scores) for rung in found})
     told = f"{metric}; small dots are seeds ({' or '.join(map(str, seeds))} each), large ones their mean."
     for inches, text, size, weight, colour in ((0.2, title, 12, "bold", INK), (0.45, told, 9, "normal", FAINT)):
@@ -103,12 +105,12 @@ def _ladder(axes: "Axes", found: list[Rung], colours: dict[int, str], metric: st
 
 
 def _costs(axes: "Axes", found: list[Rung], colours: dict[int, str], metric: str) -> None:
-    priced = [(number, rung, rung.minutes) for number, rung in enumerate(found, 1) if rung.minutes is not None]
-    for _, rung, minutes in priced:
+    priced = [(rung, rung.minutes) for rung in found if rung.minutes is not None]
+    for rung, minutes in priced:
         axes.plot([minutes], [rung.mean], "o", color=colours[rung.year], markersize=7)
     axes.set_xscale("log")
     ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
-    costs = [minutes for _, _, minutes in priced]
+    costs = [minutes for _, minutes in priced]
     axes.set_xlim(min(costs) / 1.4, max(costs) * 1.4)
     axes.set_xticks([tick for tick in ticks if min(costs) / 1.4 <= tick <= max(costs) * 1.4])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -118,10 +120,14 @@ def _costs(axes: "Axes", found: list[Rung], colours: dict[int, str], metric: str
     axes.set_ylabel(metric, fontsize=8.5, color=FAINT, family=fonts())
     _plain(axes)
     axes.grid(color=_RULE, linewidth=0.8)
-    axes.figure.canvas.draw()  # where a value stands is known from here on
-    to_points = 72 / axes.figure.dpi
-    dots = [tuple(axes.transData.transform((minutes, rung.mean)) * to_points) for _, rung, minutes in priced]
-    for (number, rung, minutes), aside in zip(priced, beside(dots), strict=True):
+
+
+def _number(axes: "Axes", found: list[Rung], colours: dict[int, str]) -> None:
+    """Once the layout stands: where numbers cover nothing is a question of the paper."""
+    axes.figure.canvas.draw()
+    priced = [(number, rung, rung.minutes) for number, rung in enumerate(found, 1) if rung.minutes is not None]
+    places = [axes.transData.transform((minutes, rung.mean)) * 72 / axes.figure.dpi for _, rung, minutes in priced]
+    for (number, rung, minutes), aside in zip(priced, beside([(x, y) for x, y in places]), strict=True):
         axes.annotate(
             str(number), (minutes, rung.mean), aside, textcoords="offset points", color=colours[rung.year],
             fontsize=8, fontweight="bold", ha="center", va="center", family=fonts(),

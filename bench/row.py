@@ -53,6 +53,8 @@ class Row:
     findings: str
     """What was found where a setting stays below its anchor."""
     metrics: tuple[str, ...] | None
+    score: str | None
+    """The name of the score that stands first, in tables and pictures; the first of a trial's, where it is not said."""
     tests: dict[str, tuple[str, ...]]
     """Further test sets: name → source file, target file."""
     settings: tuple[Setting, ...]
@@ -80,6 +82,7 @@ def read_row(name: str, folder: Path = ROWS) -> Row:
         anchor=content.pop("anchor", ""),
         findings=content.pop("findings", ""),
         metrics=tuple(content.pop("metrics")) if "metrics" in content else None,
+        score=content.pop("score", None),
         tests={test: tuple(files) for test, files in content.pop("tests", {}).items()},
         settings=tuple(_setting(dict(each), changes, points) for each in content.pop("settings")),
         ensembles=tuple(_ensemble(dict(each)) for each in content.pop("ensembles", ())),

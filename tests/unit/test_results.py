@@ -3,7 +3,6 @@
 import argparse
 import fcntl
 import json
-import math
 import os
 import subprocess
 import threading
@@ -19,7 +18,7 @@ import yaml
 from bench import results, trial
 from bench.index import front_page
 from bench.ledger import Job, JointJob, Ledger
-from bench.lineage import beside, draw, rungs
+from bench.lineage import draw, rungs
 from bench.results import Runner
 from bench.results_page import page
 from bench.row import Row, read_row
@@ -347,6 +346,25 @@ def test_a_setting_that_always_diverges_does_not_keep_the_others_from_the_page(t
     assert "B: BLEU 3.20" in front_page([row], ledger.folder)
 
 
+def test_the_front_page_tells_the_best_of_whole_rows_alone(tmp_path: Path) -> None:
+    row = make_row(tmp_path)
+    ledger, _ = run(row, tmp_path, only=["B"])
+    assert "1 of 2" in front_page([row], ledger.folder)
+    assert "BLEU" not in front_page([row], ledger.folder)
+    run(row, tmp_path)
+    assert "BLEU 3.20" in front_page([row], ledger.folder)
+
+
+def test_the_score_of_the_row_stands_first(tmp_path: Path) -> None:
+    row = make_row(tmp_path, score="span F1", tune=[[]], settings=[{"name": "A", "seeds": [1]}])
+    scores = [{"name": name, "value": value} for name, value in (("accuracy", 95.0), ("span F1", 80.0))]
+    ledger = Ledger(row, tmp_path / "out")
+    ledger.record(Job(row.settings[0], (), 1), {"seed": 1, "settings": [], "scores": scores, "valid": {}, "metric": ""})
+    assert [score["name"] for score in ledger.runs(row.settings[0])[0]["scores"]] == ["span F1", "accuracy"]
+    assert "A: span F1 80.00" in front_page([row], ledger.folder)
+    assert rungs(ledger)[0] == "span F1"
+
+
 def test_rows_that_share_a_folder_share_their_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "WAIT", 0.01)
     running, most, lock = [0], [0], threading.Lock()
@@ -484,14 +502,3 @@ def test_what_cannot_be_done_is_told(
         results.main()
     assert told in f"{error.value} {capsys.readouterr().err}"
     assert not (tmp_path / "empty").exists()
-
-
-@pytest.mark.parametrize("near", [0.0, 2.0, 30.0])
-def test_numbers_of_a_picture_stand_beside_their_dots_and_cover_none(near: float) -> None:
-    """A heap of four dots, one above the other or apart: no two numbers, nor a number and a dot, on one place."""
-    dots = [(100 + near * (k % 2), 100 + near * (k // 2) + k / 10) for k in range(4)]
-    numbers = [(x + dx, y + dy) for (x, y), (dx, dy) in zip(dots, beside(dots), strict=True)]
-    for dot, number in zip(dots, numbers, strict=True):
-        assert 8 < math.dist(dot, number) < 11
-    apart = [math.dist(one, other) for k, one in enumerate(numbers) for other in (*numbers[:k], *dots)]
-    assert min(apart) > 7
