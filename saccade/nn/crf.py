@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from saccade.nn import triton_crf
 from saccade.nn.crf_sums import log_partition, word_marginals
 from saccade.nn.masks import valid_BT
 from saccade.types import Layout
@@ -68,6 +69,12 @@ class Crf(nn.Module):
         self.no_start: Tensor | None
         self.no_pair: Tensor | None
         self.no_end: Tensor | None
+
+    def without_twin(self, device: torch.device) -> list[str]:
+        tags = len(self.start)
+        if device.type != "cuda" or tags <= triton_crf.MOST_TAGS:
+            return []
+        return [f"sums over {tags} tags, more than {triton_crf.MOST_TAGS}, launch several kernels a word"]
 
     def steps(self, *, constrained: bool) -> Steps:
         precise = torch.promote_types(self.pairs.dtype, torch.float32)

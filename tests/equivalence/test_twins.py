@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from torch.nn import functional as F
 
 import saccade
 from saccade.config import parse
-from saccade.models.build import build_translator
+from saccade.models.build import build_tagger, build_translator
+from saccade.models.tagger import TaggerConfig, TaggerSizes
 from saccade.models.translator import Translator, TranslatorConfig
-from saccade.nn import kernels, triton_attention, triton_blocks, triton_embedding, triton_residual
+from saccade.nn import kernels, triton_attention, triton_blocks, triton_crf, triton_embedding, triton_residual
 from saccade.train.events import Prepared
 from saccade.types import Batch
 from tests.cases import TranslatorCase, every_translator, name_of
@@ -194,6 +196,18 @@ def test_kernels_are_called_on_a_gpu_where_nothing_else_is_said(name: str, monke
     assert (around["residual_norm"] == 0) == ("residual sum" in told)
     assert (around["activate"] == 0) == ("feed-forward" in told)
     assert (embedding["embed"] == 0) == ("learned positions" in told)
+
+
+@pytest.mark.parametrize("tags", [triton_crf.MOST_TAGS, triton_crf.MOST_TAGS + 1])
+def test_a_crf_over_many_tags_says_so_on_a_gpu(tags: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = parse(TaggerConfig, {"encoder": {"kind": "lstm", "width": 6}, "output": {"kind": "crf"}})
+    model = build_tagger(config, TaggerSizes(9, tags))
+    assert model.without_twin(CPU) == []
+    told = ["crf: sums over 65 tags, more than 64, launch several kernels a word"]
+    assert model.without_twin(GPU) == (told if tags > triton_crf.MOST_TAGS else [])
+    monkeypatch.setattr(triton_crf, "works", lambda: True)
+    on_gpu = SimpleNamespace(is_cuda=True, dtype=torch.float64, shape=(2, 3, tags))
+    assert triton_crf.available(on_gpu) == (tags <= triton_crf.MOST_TAGS)  # type: ignore[arg-type]
 
 
 def packed_batch() -> Batch:
