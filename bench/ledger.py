@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -133,6 +134,11 @@ class Ledger:
 
     def _in_order(self, trial: dict[str, Any]) -> dict[str, Any]:
         """The row's own score first."""
+        names = [score["name"] for score in trial["scores"]]
+        if self.row.score not in (None, *names):
+            sys.exit(
+                f"bench/rows/{self.row.name}.yaml: score is {self.row.score!r}; its trials have {', '.join(names)}."
+            )
         return trial | {"scores": sorted(trial["scores"], key=lambda score: score["name"] != self.row.score)}
 
     def diverged(self, setting: Setting) -> int:

@@ -17,6 +17,7 @@ def test_the_wheel_trains_translates_and_draws_outside_the_checkout(tmp_path: Pa
         archive.extractall(tmp_path / "site")
         assert not [name for name in archive.namelist() if name.startswith(("tests", "bench", "docs"))]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process would compile the package anew
 
     def saccade(*arguments: str) -> str:
         command = [sys.executable, "-P", "-m", "saccade.cli", *arguments]

@@ -363,6 +363,8 @@ def test_the_score_of_the_row_stands_first(tmp_path: Path) -> None:
     assert [score["name"] for score in ledger.runs(row.settings[0])[0]["scores"]] == ["span F1", "accuracy"]
     assert "A: span F1 80.00" in front_page([row], ledger.folder)
     assert rungs(ledger)[0] == "span F1"
+    with pytest.raises(SystemExit, match="score is 'F1'; its trials have accuracy, span F1"):
+        Ledger(replace(row, score="F1"), ledger.folder).runs(row.settings[0])
 
 
 def test_rows_that_share_a_folder_share_their_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
