@@ -1,10 +1,8 @@
 """The Triton kernels = the formulas in float64, with every gradient: on a GPU where there is one, else interpreted."""
 
 import itertools
-import os
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -12,32 +10,12 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from saccade.errors import UsageError
+from saccade.nn import triton_attention, triton_embedding, triton_loss, triton_residual
 from saccade.types import Layout
+from tests.support.on_triton import DEVICE, MARKS, needs_to_run, on_gpu_only
 
-ON_GPU = torch.cuda.is_available()
-if not ON_GPU:
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported
-triton = pytest.importorskip("triton", reason="triton is not installed: its kernels have no twin to be compared with")
-
-from saccade.nn import triton_attention, triton_embedding, triton_loss, triton_residual  # noqa: E402
-
-if not ON_GPU and type(triton_attention._forward).__name__ != "InterpretedFunction":
-    pytest.skip("no GPU, and triton was imported before TRITON_INTERPRET=1 was set", allow_module_level=True)
-if not ON_GPU:
-    try:
-        int(np.ones(1))  # what loops do in the interpreter of triton before 3.7
-    except TypeError:
-        if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7):
-            pytest.skip("this triton's interpreter does not run on this numpy", allow_module_level=True)
-    except DeprecationWarning:
-        pass
-
-DEVICE = "cuda" if ON_GPU else "cpu"
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning"),  # the interpreter's
-    *([pytest.mark.gpu] if ON_GPU else []),
-]
-on_gpu_only = pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")
+needs_to_run(triton_attention._forward)
+pytestmark = MARKS
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 

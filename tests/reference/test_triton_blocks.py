@@ -5,7 +5,6 @@ On a GPU where there is one, else interpreted.
 
 import inspect
 import itertools
-import os
 from typing import Any
 
 import numpy as np
@@ -17,36 +16,16 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+from saccade.nn import kernels, triton_attention, triton_blocks, triton_draw, triton_walks
 from saccade.nn.dropout import Dropout
 from saccade.nn.masks import valid_BT
 from saccade.nn.patterns import BigBird, Pattern, Window
 from saccade.nn.positions import slopes
 from saccade.types import Layout
+from tests.support.on_triton import DEVICE, MARKS, ON_GPU, needs_to_run, on_gpu_only
 
-ON_GPU = torch.cuda.is_available()
-if not ON_GPU:
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported
-triton = pytest.importorskip("triton", reason="triton is not installed: its kernels have no twin to be compared with")
-
-from saccade.nn import kernels, triton_attention, triton_blocks, triton_draw, triton_walks  # noqa: E402
-
-if not ON_GPU and type(triton_walks.forward).__name__ != "InterpretedFunction":
-    pytest.skip("no GPU, and triton was imported before TRITON_INTERPRET=1 was set", allow_module_level=True)
-if not ON_GPU:
-    try:
-        int(np.ones(1))  # what loops do in the interpreter of triton before 3.7
-    except TypeError:
-        if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7):
-            pytest.skip("this triton's interpreter does not run on this numpy", allow_module_level=True)
-    except DeprecationWarning:
-        pass
-
-DEVICE = torch.device("cuda" if ON_GPU else "cpu")
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning"),  # the interpreter's
-    *([pytest.mark.gpu] if ON_GPU else []),
-]
-on_gpu_only = pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")
+needs_to_run(triton_walks.forward)
+pytestmark = MARKS
 causals = pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 

@@ -1,40 +1,17 @@
 """The kernel that walks through tags = the loops of crf_sums.py: on a GPU where there is one, else interpreted."""
 
-import os
-
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from saccade.nn import crf_sums, triton_crf
 from saccade.nn.crf import BLOCKED, Steps, partition
 from saccade.types import Layout
+from tests.support.on_triton import DEVICE, MARKS, needs_to_run, on_gpu_only
 
-ON_GPU = torch.cuda.is_available()
-if not ON_GPU:
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported
-triton = pytest.importorskip("triton", reason="triton is not installed: its kernels have no twin to be compared with")
-
-from saccade.nn import crf_sums, triton_crf  # noqa: E402
-
-if not ON_GPU and type(triton_crf._walk).__name__ != "InterpretedFunction":
-    pytest.skip("no GPU, and triton was imported before TRITON_INTERPRET=1 was set", allow_module_level=True)
-if not ON_GPU:
-    try:
-        int(np.ones(1))  # what loops do in the interpreter of triton before 3.7
-    except TypeError:
-        if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7):
-            pytest.skip("this triton's interpreter does not run on this numpy", allow_module_level=True)
-    except DeprecationWarning:
-        pass
-
-DEVICE = "cuda" if ON_GPU else "cpu"
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning"),  # the interpreter's
-    *([pytest.mark.gpu] if ON_GPU else []),
-]
-on_gpu_only = pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")
+needs_to_run(triton_crf._walk)
+pytestmark = MARKS
 
 
 def scores(*shape: int, seed: int = 0) -> Tensor:
