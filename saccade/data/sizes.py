@@ -39,23 +39,35 @@ def size_for(batch: Batch, *, tight: bool) -> Size:
 
     Tokens grow by at most a 32nd, or to a multiple of 16; rows by up to a half, since empty ones cost next to nothing.
     `tight`: they do cost, so that longest lengths stay and rows grow by at most a 32nd, or to a multiple of 4.
+    What tokens are made of grows by at most an eighth, or to a multiple of 64; tokens of PAD are made of the rest.
     """
     sides = (batch.source, batch.target)
-    tokens = [_up(len(side.ids), parts=32, least=16) for side in sides]
+    inside, made_of = _inside_for(batch.source)
+    tokens = [_up(len(side.ids) + made_of, parts=32, least=16) for side in sides]
     longest = [side.layout.longest for side in sides]
     if not tight:
         longest = [_tile(max(longest))] * 2
     spare = [-(-(wanted - len(side.ids)) // most) for wanted, side, most in zip(tokens, sides, longest, strict=True)]
     rows = _up(len(batch) + max(spare), parts=32 if tight else 2, least=4)
-    return Size(rows, tokens[0], tokens[1], longest[0], longest[1])
+    return Size(rows, tokens[0], tokens[1], longest[0], longest[1], inside)
+
+
+def _inside_for(source: Tokens) -> tuple[tuple[int, int], int]:
+    """As `Size.inside` has it, and how many further tokens are to be made of what is more."""
+    if source.inside is None:
+        return (0, 0), 0
+    real, longest = len(source.inside.ids), _up(max(1, source.inside.layout.longest), parts=8, least=8)
+    wanted = _up(real, parts=8, least=64)
+    return (wanted, longest), -(-(wanted - real) // longest)
 
 
 def filled(batch: Batch, size: Size) -> Batch:
     """The same pairs, and behind them sentences of PAD up to the size."""
+    source = _filled(batch.source, size.rows, size.source_tokens, size.source_longest)
+    if batch.source.inside is not None:
+        source = replace(source, inside=_filled(batch.source.inside, size.source_tokens, *size.inside))
     return replace(
-        batch,
-        source=_filled(batch.source, size.rows, size.source_tokens, size.source_longest),
-        target=_filled(batch.target, size.rows, size.target_tokens, size.target_longest),
+        batch, source=source, target=_filled(batch.target, size.rows, size.target_tokens, size.target_longest)
     )
 
 

@@ -166,6 +166,11 @@ class Tagger(Trainable):
         """How long sentences are in pieces is known on the device alone: a graph would pad them all to the most."""
         return not self.in_pieces
 
+    @property
+    def fills(self) -> bool:  # type: ignore[override]
+        """What is not captured gains nothing by being filled up."""
+        return self.captured
+
     def _of_pieces(self, words: Tokens, watch: Watch | None) -> Tensor:
         """The pieces of each sentence in a row are read; what stands for a word is taken from its own."""
         inside = _inside(words).packed()

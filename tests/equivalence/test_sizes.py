@@ -1,6 +1,7 @@
 """A batch filled up to a size = the batch itself, and what was captured as a graph = what is launched."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from saccade.config import parse
-from saccade.data.sizes import filled, size_for
+from saccade.data.sizes import filled, size_for, size_of
 from saccade.models.build import build_translator
 from saccade.models.translator import Translator, TranslatorConfig
 from saccade.nn.masks import pack
@@ -53,6 +54,31 @@ def test_a_filled_batch_has_its_size_and_the_same_pairs_first(lengths: list[tupl
         assert tokens - real < max(16, real / 32 + 1)
         assert longest == mine.layout.longest or not tight
     assert size_for(batch, tight=tight) == size  # nothing but the batch decides
+
+
+@given(st.lists(st.lists(st.integers(0, 90), min_size=1, max_size=30), min_size=1, max_size=12), st.booleans())
+def test_what_tokens_are_made_of_is_filled_as_well(made_of: list[list[int]], tight: bool) -> None:
+    """Sentences of words of characters: both sides stay word by word the same, and every character has its word."""
+    words = Tokens.of([[5] * len(row) for row in made_of])
+    inside = Tokens.of([[7] * length for row in made_of for length in row])
+    batch = Batch(replace(words, inside=inside), words).packed()
+    size = size_for(batch, tight=tight)
+    full = filled(batch, size)
+    assert size.source_tokens == size.target_tokens
+    assert torch.equal(full.source.layout.lengths_B, full.target.layout.lengths_B)
+    mine, theirs = batch.source.inside, full.source.inside
+    assert mine is not None
+    assert theirs is not None
+    real = len(mine.ids)
+    assert (len(theirs.ids), theirs.layout.longest) == size.inside
+    assert len(theirs.layout.lengths_B) == size.source_tokens
+    assert int(theirs.layout.lengths_B.sum()) == len(theirs.ids)
+    assert int(theirs.layout.lengths_B.max()) <= theirs.layout.longest
+    assert torch.equal(theirs.layout.lengths_B[: len(batch.source.ids)], mine.layout.lengths_B)
+    assert torch.equal(theirs.ids[:real], mine.ids)
+    assert (theirs.ids[real:] == PAD).all()
+    assert len(theirs.ids) - real < max(64, real / 8 + 1)
+    assert size_of(full) == size
 
 
 @given(lengths)

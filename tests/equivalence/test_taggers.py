@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 from saccade import checkpoint
 from saccade.config import plain
+from saccade.data.sizes import filled, size_for
 from saccade.disk import read_tensors
 from saccade.errors import SaccadeError, UsageError
 from saccade.models.build import build_model, build_tagger, settings_of
@@ -96,6 +97,27 @@ def test_words_without_a_known_tag_do_not_count(case: TaggerCase) -> None:
     one_less = model.loss(Batch(batch.source, replace(batch.target, ids=unknown)))
     assert one_less.tokens == sum(LENGTHS) - 1
     assert one_less.total <= model.loss(batch).total + 1e-4
+
+
+@every
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_filled_equals_unfilled(case: TaggerCase, device: str) -> None:
+    """The loss, and the gradient of every weight: sentences of PAD, and what their words are made of, do not count."""
+    model, batch = case.build().double().to(device), case.batch().packed()
+    assert model.fills != case.sizes.in_pieces
+    if not model.fills:
+        return
+    names, weights = zip(*((n, p) for n, p in model.named_parameters() if p.requires_grad), strict=True)
+    made = []
+    for other in (batch, *(filled(batch, size_for(batch, tight=tight)) for tight in (True, False))):
+        loss = model.loss(other.to(torch.device(device)))
+        assert loss.tokens == sum(LENGTHS)
+        made.append((loss.total.detach(), torch.autograd.grad(loss.total, weights)))
+    (expected, by), *others = made
+    for total, gradients in others:
+        assert_close(total, expected)
+        for name, mine, theirs in zip(names, gradients, by, strict=True):
+            assert_close(mine, theirs, rtol=1e-6, atol=1e-9, msg=f"{name} differs")
 
 
 @every
@@ -210,12 +232,15 @@ def test_a_gpu_finds_the_same(case: TaggerCase) -> None:
 @pytest.mark.gpu
 @every
 def test_captured_equals_launched(case: TaggerCase) -> None:
-    """As CUDA graphs, dropout included, for two batches of one size."""
+    """As CUDA graphs, dropout included, for batches that are filled up to one size."""
     from saccade.train.gradient import Gradient
     from saccade.train.numerics import numerics
 
     device, model = torch.device("cuda"), case.build().cuda().train()
-    batches = [case.batch((5, 7, 1, 3), seed=0).packed()] * 3
+    batches = [case.batch(lengths, seed=seed).packed() for seed, lengths in enumerate([(5, 7, 1, 3), (7, 5, 2, 3)] * 2)]
+    if not model.fills:
+        batches = batches[:1] * 3
+    assert not model.fills or len({size_for(batch, tight=model.computes_padding) for batch in batches}) == 1
     with numerics("fp32", device, deterministic=False):
         made = []
         for captures in (False, True):
@@ -224,5 +249,7 @@ def test_captured_equals_launched(case: TaggerCase) -> None:
                 gradient.clear()
                 gradient.accumulate([batch], update)
             made.append([p.grad.clone() for p in model.parameters() if p.requires_grad and p.grad is not None])
+            assert gradient._graphs is not None
+            assert len(gradient._graphs.captured) == (captures and model.captured)
     for captured, launched in zip(*made, strict=True):
         assert_close(captured, launched, rtol=1e-4, atol=1e-5)
