@@ -39,12 +39,13 @@ def size_for(batch: Batch, *, tight: bool) -> Size:
 
     Tokens grow by at most a 32nd, or to a multiple of 16; rows by up to a half, since empty ones cost next to nothing.
     `tight`: they do cost, so that longest lengths stay and rows grow by at most a 32nd, or to a multiple of 4.
-    What tokens are made of grows by at most an eighth, or to a multiple of 64; tokens of PAD are made of the rest.
+    What tokens are made of grows by at most an eighth, or to a multiple of 64, with tokens of PAD to be made of what is
+    more; the longest of it grows to a multiple of 8.
     """
     sides = (batch.source, batch.target)
     inside, made_of = _inside_for(batch.source)
     tokens = [_up(len(side.ids) + made_of, parts=32, least=16) for side in sides]
-    longest = [side.layout.longest for side in sides]
+    longest = [max(1, side.layout.longest) for side in sides]
     if not tight:
         longest = [_tile(max(longest))] * 2
     spare = [-(-(wanted - len(side.ids)) // most) for wanted, side, most in zip(tokens, sides, longest, strict=True)]

@@ -56,6 +56,8 @@ class Crf(nn.Module):
     `allowed` forbids steps in the search for the best path and in marginals; with `constrained` in training as well.
     """
 
+    computes_padding = True
+
     def __init__(self, tags: int, allowed: Allowed | None = None, *, constrained: bool = False) -> None:
         super().__init__()
         self.start = nn.Parameter(torch.zeros(tags))

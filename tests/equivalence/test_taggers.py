@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from saccade import checkpoint
 from saccade.config import plain
-from saccade.data.sizes import filled, size_for
+from saccade.data.sizes import filled, size_for, size_of
 from saccade.disk import read_tensors
 from saccade.errors import SaccadeError, UsageError
 from saccade.models.build import build_model, build_tagger, settings_of
@@ -229,6 +229,19 @@ def test_a_gpu_finds_the_same(case: TaggerCase) -> None:
     assert_close(here.probability_N.cpu(), found.probability_N, rtol=1e-6, atol=1e-8)
 
 
+SIZED = [(5, 7, 2, 3), (7, 5, 3, 3)] * 2
+"""Sentences of two batches, each twice, that are filled up to one size."""
+
+
+@every
+def test_batches_of_like_lengths_have_one_size(case: TaggerCase) -> None:
+    """Of every tagger: what is captured for one on a GPU is replayed for the other."""
+    model = case.build()
+    batches = [case.batch(lengths, seed=seed).packed() for seed, lengths in enumerate(SIZED)]
+    assert len({size_for(batch, tight=model.computes_padding) for batch in batches}) == 1
+    assert len({size_of(batch) for batch in batches}) > 1
+
+
 @pytest.mark.gpu
 @every
 def test_captured_equals_launched(case: TaggerCase) -> None:
@@ -237,10 +250,8 @@ def test_captured_equals_launched(case: TaggerCase) -> None:
     from saccade.train.numerics import numerics
 
     device, model = torch.device("cuda"), case.build().cuda().train()
-    batches = [case.batch(lengths, seed=seed).packed() for seed, lengths in enumerate([(5, 7, 1, 3), (7, 5, 2, 3)] * 2)]
-    if not model.fills:
-        batches = batches[:1] * 3
-    assert not model.fills or len({size_for(batch, tight=model.computes_padding) for batch in batches}) == 1
+    batches = [case.batch(lengths, seed=seed).packed() for seed, lengths in enumerate(SIZED)]
+    batches = batches if model.fills else batches[:1] * 3
     with numerics("fp32", device, deterministic=False):
         made = []
         for captures in (False, True):
