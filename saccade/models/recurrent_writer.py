@@ -6,6 +6,7 @@ Shapes: B texts, N hypotheses, T tokens, X token width, D width of the last laye
 """
 
 from collections.abc import Iterable
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -34,8 +35,9 @@ class RecurrentWriterConfig(RecurrentConfig):
     """AR (Merity et al. 2017): this × the mean square of what comes out, with its dropout, is added to the loss."""
     change_penalty: float = Field(0.0, ge=0.0)
     """TAR: this × the mean square of the change of what comes out from token to token, before its dropout."""
-    uniform: float | None = Field(None, gt=0.0)
-    """All weights begin evenly within ± this (Zaremba et al. 2014); none: each as its layer's paper has it."""
+    uniform: Annotated[float, Field(gt=0.0)] | Literal["width"] | None = None
+    """All weights begin evenly within ± this (Zaremba et al. 2014); width: each layer's within ±1/√its width, token
+    vectors and output within ±0.1 (Merity et al. 2018); none: each as its layer's paper has it."""
 
     @model_validator(mode="after")
     def _layers_fit(self) -> "RecurrentWriterConfig":
@@ -88,9 +90,23 @@ class RecurrentWriter(nn.Module):
         )
         self.dropout = LockedDropout(behind) if config.locked else Dropout(behind)
         self.output = output_layer(config.output_width(), vocabulary)
-        if config.uniform is not None:
-            for parameter in self.parameters():
-                nn.init.uniform_(parameter, -config.uniform, config.uniform)
+        match config.uniform:
+            case None:
+                pass
+            case "width":
+                self._draw_by_width()
+            case reach:
+                _draw(self, reach)
+
+    def _draw_by_width(self) -> None:
+        """Small first weights: AWD-LSTM's penalties push large first outputs down to where nothing is learnt."""
+        widths = [self.width] * (self.config.layers - 1) + [self.config.output_width()]
+        for parts, width in zip(self.layers.levels, widths, strict=True):
+            for part in parts:
+                _draw(part, width**-0.5)
+        _draw(self.embed, 0.1)
+        _draw(self.output, 0.1)
+        nn.init.zeros_(self.output.bias)
 
     # ---- whole stretches
 
@@ -139,6 +155,11 @@ class RecurrentWriter(nn.Module):
 
     def _rows(self, rows: int) -> Tensor:
         return self.output.weight.new_empty(rows, 0)
+
+
+def _draw(part: nn.Module, reach: float) -> None:
+    for parameter in part.parameters():
+        nn.init.uniform_(parameter, -reach, reach)
 
 
 def _carried(memories: Iterable[Memory]) -> Carried:

@@ -206,3 +206,21 @@ def test_uniform_weights_stay_within_their_range() -> None:
         assert parameter.abs().max() <= 0.05, name
         if parameter.numel() > 100:
             assert parameter.std().item() == pytest.approx(0.1 / math.sqrt(12), rel=0.2), name
+
+
+@pytest.mark.parametrize("tie", ["none", "output"])
+def test_uniform_by_width_is_what_torchs_own_layers_begin_with(tie: str) -> None:
+    widths = {"width": 90, "last_width": 40, "embedding": 40}
+    model = build({"kind": "lstm", "layers": 3, **widths, "uniform": "width"}, tie=tie)
+    assert isinstance(model.decoder, RecurrentWriter)
+    table = model.decoder.embed.table.weight
+    assert table.std().item() == pytest.approx(0.2 / math.sqrt(12), rel=0.1)
+    assert table.abs().max() <= 0.1
+    assert model.decoder.output.weight.std().item() == pytest.approx(0.2 / math.sqrt(12), rel=0.1)
+    assert (model.decoder.output.bias == 0).all()
+    layers = [nn.LSTM(40, 90), nn.LSTM(90, 90), nn.LSTM(90, 40)]
+    for cell, theirs in zip(model.decoder.layers.forwards, layers, strict=True):
+        for ours, like in zip(cell.parameters(), theirs.parameters(), strict=True):
+            assert ours.shape == like.shape
+            assert ours.abs().max().item() == pytest.approx(like.abs().max().item(), rel=0.05)
+            assert ours.std().item() == pytest.approx(like.std().item(), rel=0.15)
