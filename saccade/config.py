@@ -146,8 +146,23 @@ def parse(
     try:
         return section.model_validate(dict(tree))
     except ValidationError as error:
-        lines = [_explain(section, dict(problem), whole) for problem in error.errors()]
+        problems = [dict(problem) for problem in error.errors()]
+        lines = [_explain(section, problem, whole) for problem in problems]
+        for here in reversed(range(1, len(lines))):
+            if _are_of_one_value(problems[here - 1], problems[here]):
+                lines[here - 1] = f"{lines[here - 1].removesuffix('.')}; or it must be {_wanted(problems[here])}."
+                del lines[here]
         raise UsageError("\n".join(f"{origin}: {line}" for line in lines)) from None
+
+
+def _are_of_one_value(one: Tree, other: Tree) -> bool:
+    """Whether a value was tried as a number or a switch, and then as one of some words."""
+    return str(other["loc"][-1]).startswith("literal[") and one["loc"][:-1] == other["loc"][:-1]
+
+
+def _wanted(problem: Tree) -> str:
+    """The words that a setting may be."""
+    return str(problem["ctx"]["expected"]).replace("'", "").replace(" or ", ", ")
 
 
 def _explain(section: type[Section], problem: Tree, whole: str) -> str:
@@ -170,7 +185,7 @@ def _explain(section: type[Section], problem: Tree, whole: str) -> str:
         case "union_tag_not_found":
             return f"{dotted}.kind is missing."
         case "literal_error":
-            wanted = problem["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
+            wanted = _wanted(problem)
             near = difflib.get_close_matches(str(problem["input"]), wanted.split(", "), n=1, cutoff=0.5)
             hint = f" Did you mean `{near[0]}`?" if near else ""
             return f"{dotted} is {problem['input']!r}; it must be one of {wanted}.{hint}"

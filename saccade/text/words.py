@@ -31,6 +31,7 @@ _ID = "i"
 _DIGIT = re.compile(r"\d")
 
 Sentences = Sequence[Sequence[str]]
+Lowercase = bool | Literal["unseen"]
 
 
 class GivenWords(Section):
@@ -42,8 +43,8 @@ class GivenWords(Section):
     """Ids of words: 4 specials and the most frequent words."""
     least: Annotated[int, Field(ge=1)] = 1
     """How often a word must stand in the training text to have an id."""
-    lowercase: bool = False
-    """Whether words are looked up in small letters; characters keep their case."""
+    lowercase: Lowercase = False
+    """Whether words are looked up in small letters (unseen: those with no id as they stand); characters keep case."""
     digits: bool = False
     """Whether words are looked up with every digit as 0; characters stay as they are."""
     letters: Annotated[int, Field(ge=5)] = 500
@@ -91,13 +92,14 @@ def _tokens(rows: Sequence[Sequence[Read]]) -> Tokens:
 class WordForm:
     """What words are before they are looked up; their characters stay as they are."""
 
-    lowercase: bool = False
+    lowercase: Lowercase = False
+    """unseen: `LONDON` is read as `london`, which the vectors know, only where the text has no `LONDON`."""
     digits: bool = False
     """Every digit becomes 0, so that numbers of one form are one word (Lample et al. 2016)."""
 
     def of(self, word: str) -> str:
         word = _composed(word)
-        if self.lowercase:
+        if self.lowercase is True:
             word = word.lower()
         return _DIGIT.sub("0", word) if self.digits else word
 
@@ -178,8 +180,8 @@ class WordList:
         return range(end - self.seen_once, end)
 
     def knows(self, word: str) -> bool:
-        """Whether it has an id of its own."""
-        return self.form.of(word) in self._ids
+        """Whether it is read as more than `<unk>`."""
+        return self._number(word) != UNKNOWN
 
     def saw(self, word: str) -> bool:
         """Whether it stood in the training text."""
@@ -199,10 +201,16 @@ class WordList:
         return _tokens(rows)
 
     def _look_up(self, word: str) -> Read:
-        number = self._ids.get(self.form.of(word), UNKNOWN)
+        number = self._number(word)
         if not self.characters:
             return Read(number, b"")
         return Read(number, _inside([self._letters.get(each, UNKNOWN) for each in _composed(word)]))
+
+    def _number(self, word: str) -> int:
+        formed = self.form.of(word)
+        if formed not in self._ids and self.form.lowercase == "unseen":
+            formed = formed.lower()
+        return self._ids.get(formed, UNKNOWN)
 
     def names(self) -> list[str]:
         """One a word id, specials first: what pretrained vectors are looked for by."""
@@ -241,11 +249,12 @@ class WordList:
         return made
 
     def _is_sound(self) -> bool:
-        flags = (self.form.lowercase, self.form.digits)
+        lowercase = self.form.lowercase
         counts = (self.seen_once, self.given)
         return (
             all(isinstance(each, str) for each in (*self.words, *self.characters))
-            and all(isinstance(flag, bool) for flag in flags)
+            and (isinstance(lowercase, bool) or lowercase == "unseen")
+            and isinstance(self.form.digits, bool)
             and all(isinstance(count, int) and count >= 0 for count in counts)
             and sum(counts) <= len(self.words)
             and len(self._ids) == len(self.words)

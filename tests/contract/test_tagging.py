@@ -364,6 +364,17 @@ def test_words_begin_with_their_vectors(corpus: Path, tmp_path: Path) -> None:
     assert any("vectors" in file.name for file in saccade.verify(run).files)
 
 
+def test_words_in_capitals_have_the_vector_of_their_small_letters(corpus: Path, tmp_path: Path) -> None:
+    """Where the text has none of them as they stand: in the data, in the run that is read again, in what is tagged."""
+    frozen = ("model.vectors.freeze=true", "model.vectors.more_words=10000", "text.lowercase=unseen")
+    model, _ = with_vectors(tmp_path, corpus, *frozen)
+    ids = model.tagger.text.read([["Elsewhere", "elsewhere", "NOWHERE"]]).ids.tolist()
+    assert ids[0] == ids[1]
+    assert ids[2] == UNKNOWN
+    assert model.tagger.model.encoder.embed.table.weight[ids[0]].tolist() == [1, 2, 3, 4, 5, 6]
+    assert len(model.tag(["Elsewhere"])[0].words) == 1
+
+
 def test_vectors_are_trained_on_unless_frozen(corpus: Path, tmp_path: Path) -> None:
     model, _ = with_vectors(tmp_path, corpus)
     text, table = model.tagger.text, model.tagger.model.encoder.embed.table.weight

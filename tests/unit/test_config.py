@@ -149,6 +149,31 @@ def test_a_wrong_kind_and_a_missing_setting(setting: str, told: str) -> None:
     assert complaint(setting) == f"translate.yaml: {told}"
 
 
+class Either(Section):
+    reach: Annotated[float, Field(gt=0.0)] | Literal["width", "depth"] | None = None
+    small: bool | Literal["unseen"] = False
+    mode: Literal["a", "b"] = "a"
+
+
+@pytest.mark.parametrize(
+    ("tree", "told"),
+    [
+        ({"reach": -1}, ["reach is -1: input should be greater than 0; or it must be width, depth."]),
+        ({"small": 3, "mode": "c"}, ["small is 3: input should be a valid boolean", "mode is 'c'; it must be one of"]),
+        (
+            {"small": "some"},
+            ["small is 'some': input should be a valid boolean, unable to interpret input; or it must"],
+        ),
+    ],
+)
+def test_what_is_neither_a_number_nor_a_word_is_told_once(tree: dict[str, Any], told: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(Either, tree, "x.yaml")
+    lines = str(caught.value).splitlines()
+    assert len(lines) == len(told)
+    assert all(line.startswith(f"x.yaml: {start}") for line, start in zip(lines, told, strict=True))
+
+
 def test_a_missing_section() -> None:
     with pytest.raises(UsageError, match=r"^x.yaml: model is missing\.$"):
         parse(Recipe, {}, "x.yaml")

@@ -107,6 +107,25 @@ def test_given_words_have_ids_behind_the_others() -> None:
     assert words.words[words.rare.stop - len(SPECIALS) - 1] == "saw"
 
 
+def test_a_word_that_was_not_seen_as_it_stands_may_be_read_in_small_letters() -> None:
+    form = WordForm(lowercase="unseen", digits=True)
+    words = WordList.of(SENTENCES, given=["mouse", "the"], form=form, characters=99)
+    assert {"The", "the", "cat", "0000", "mouse"} <= set(words.words)
+    as_they_stand = ids(words.read([["The", "the", "mouse"]]))[0]
+    assert len(set(as_they_stand)) == 3
+    assert ids(words.read([["The", "THE", "MOUSE"]]))[0] == as_they_stand
+    assert ids(words.read([["CAT", "Cat", "cat"]]))[0] == ids(words.read([["cat"] * 3]))[0]
+    assert ids(words.read([["HORSE", "1950"]]))[0] == [UNKNOWN, len(SPECIALS) + words.words.index("0000")]
+    assert words.knows("Mouse")
+    assert words.saw("cat")
+    assert not words.saw("CAT")  # nobody told what stands in capitals there
+    small, large = (words.read([[word]]).inside for word in ("cat", "CAT"))
+    assert small is not None
+    assert large is not None
+    assert ids(large) != ids(small)
+    assert WordList.from_json(words.to_json(), "words.json") == words
+
+
 def test_long_words_lose_their_middle_and_none_is_without_characters() -> None:
     words = WordList.of([["a" * 5, "b"]], characters=10)
     inside = words.read([["a" * 50 + "c" * 50 + "b" * 50, "\u0301"]]).inside
