@@ -19,6 +19,7 @@ import yaml
 
 import saccade.recipes
 from bench.row import Ensemble, Row, Setting
+from saccade import presets
 from saccade.train.loop import is_better
 
 
@@ -240,10 +241,21 @@ class Ledger:
 
 def _origin(setting: Setting) -> str:
     """Of what is trained, before any change: another recipe of the same name is another training, a peer's as well."""
-    beside = next((change[len("recipe=") :] for change in setting.changes if change.startswith("recipe=")), None)
+    beside, preset = _given(setting, "recipe"), _given(setting, presets.KEY)
     named = [setting.recipe, setting.first.recipe if setting.first else None, *([beside] if beside else ())]
-    trees = [None if name is None else yaml.safe_load(_recipe_text(name)) for name in named]
+    trees = [None if name is None else _tree(name, preset) for name in named]
     return _digest([setting.program, *trees, *(setting.first.changes if setting.first else ())])
+
+
+def _given(setting: Setting, name: str) -> str | None:
+    """What a change gives to the setting of that name."""
+    return next((change.partition("=")[2] for change in setting.changes if change.partition("=")[0] == name), None)
+
+
+def _tree(recipe: str, preset: str | None) -> dict[str, Any]:
+    """With what its preset says, or another preset in its place."""
+    tree: dict[str, Any] = yaml.safe_load(_recipe_text(recipe))
+    return presets.resolved(tree | ({presets.KEY: preset} if preset else {}))
 
 
 def _recipe_text(name: str) -> str:

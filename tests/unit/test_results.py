@@ -22,6 +22,7 @@ from bench.lineage import draw, rungs
 from bench.results import Runner
 from bench.results_page import page
 from bench.row import Row, read_row
+from saccade import presets
 
 GRID = [["score=1"], ["score=3"], ["score=2"]]
 
@@ -333,6 +334,20 @@ def test_a_peer_beside_a_recipe_that_changed_is_trained_again(tmp_path: Path, mo
     assert not list(ledger.due(set()))
     monkeypatch.setattr("bench.ledger._recipe_text", lambda name: "task: translate")
     assert len(list(Ledger(row, ledger.folder).due(set()))) == len(GRID)
+
+
+@pytest.mark.parametrize("changes", [[], ["preset=zaremba-small"]], ids=["of the recipe", "of a change"])
+def test_what_a_changed_preset_was_trained_with_is_not_taken_for_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: list[str]
+) -> None:
+    row = make_row(tmp_path, settings=[{"name": "A", "recipe": "ptb-lstm", "set": changes}, {"name": "B"}])
+    ledger, _ = run(row, tmp_path)
+    name, text_of = "zaremba-small" if changes else "zaremba-medium", presets.text_of
+    changed = {name: text_of(name).replace("uniform: 0.", "uniform: 0.00")}
+    monkeypatch.setattr(presets, "text_of", lambda name: changed.get(name) or text_of(name))
+    after = Ledger(row, ledger.folder)
+    assert not after.runs(row.setting("A"))
+    assert after.runs(row.setting("B"))
 
 
 def test_a_setting_that_always_diverges_does_not_keep_the_others_from_the_page(tmp_path: Path) -> None:
