@@ -18,8 +18,10 @@ install: $(VENV)/.installed ## the virtual environment with everything in it
 
 $(VENV)/.installed: pyproject.toml requirements/constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c requirements/constraints.txt torch
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c requirements/constraints.txt -e '.[dev]'
+	# pip would compile on one core, and what nobody imports as well
+	$(BIN)/python -m compileall -qq -j $(JOBS) -x '/(tests|testing|models)/' $(VENV)/lib || true
 	touch $@
 
 demo: install ## three models learn to read dates, in under five minutes; then a table and pictures

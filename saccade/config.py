@@ -7,6 +7,7 @@ It imports no torch, so that a mistake in a recipe is told at once.
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
@@ -52,10 +53,26 @@ _StrictLoader.add_implicit_resolver(
 )
 
 
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> Any:
+    """To be copied by whoever asks: YAML takes a hundred times as long to read, and recipes are asked for often."""
+    return yaml.load(text, Loader=_StrictLoader)
+
+
+def _copied(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _copied(inner) for key, inner in value.items()}
+        case list():
+            return [_copied(inner) for inner in value]
+        case _:
+            return value
+
+
 def parse_yaml(text: str, origin: str) -> Any:
     """The value of a YAML text; `origin` names it in errors."""
     try:
-        return yaml.load(text, Loader=_StrictLoader)
+        return _copied(_parsed(text))
     except UsageError as error:
         raise UsageError(f"{origin}: {error}") from None
     except (ValueError, RecursionError) as error:  # a date such as 2001-99-99; ten thousand brackets

@@ -1,5 +1,7 @@
 """Searches over real models: in a batch as alone, and scored as the model scores a given target."""
 
+from itertools import chain
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -10,7 +12,7 @@ from saccade.decode.settings import DecodeConfig, search
 from saccade.models.translator import Translator
 from saccade.nn.watch import Watch
 from saccade.types import END, Batch, Hypothesis, State, Tokens
-from tests.cases import TranslatorCase, every_translator, name_of, sentence
+from tests.cases import TranslatorCase, every_translator, name_of, sentence, sentences
 
 translators = pytest.mark.parametrize("case", every_translator(), ids=name_of)
 configs = pytest.mark.parametrize(
@@ -33,6 +35,13 @@ def decode(model: Translator, source: Tokens, limits: list[int], config: DecodeC
     return search(model.step, state, limits=limits, config=config)
 
 
+def given(source: Tokens, found: list[list[Hypothesis]]) -> Batch:
+    """Every hypothesis as a target beside its sentence."""
+    pairs = [(b, each) for b, some in enumerate(found) for each in some]
+    targets = [[*each.tokens, END] if each.ended else each.tokens for _, each in pairs]
+    return Batch(sentences([(source, b) for b, _ in pairs]), Tokens.of(targets))
+
+
 @configs
 @translators
 def test_a_batch_is_decoded_as_its_sentences_alone(case: TranslatorCase, config: DecodeConfig) -> None:
@@ -49,14 +58,14 @@ def test_a_batch_is_decoded_as_its_sentences_alone(case: TranslatorCase, config:
 @translators
 def test_a_hypothesis_is_scored_as_the_model_scores_it_given(case: TranslatorCase, config: DecodeConfig) -> None:
     model, source = case.build(), case.batch().source
-    for b, found in enumerate(decode(model, source, LIMITS, config)):
-        for each in found:
-            target = Tokens.of([[*each.tokens, END] if each.ended else each.tokens])
-            with torch.no_grad():
-                logits = model(Batch(sentence(source, b), target))
-            log_p = logits[0].log_softmax(-1).gather(-1, target.ids[0][:, None]).squeeze(-1)
-            assert_close(torch.tensor(each.token_log_probabilities), log_p, rtol=1e-4, atol=1e-4)
-            assert_close(torch.tensor(each.log_probability), log_p.sum(), rtol=1e-4, atol=1e-4)
+    found = decode(model, source, LIMITS, config)
+    batch = given(source, found)
+    with torch.no_grad():
+        log_p_BT = model(batch).log_softmax(-1).gather(-1, batch.target.ids[:, :, None]).squeeze(-1)
+    for each, length, log_p_T in zip(chain(*found), batch.target.layout.lengths_B.tolist(), log_p_BT, strict=True):
+        log_p = log_p_T[:length]
+        assert_close(torch.tensor(each.token_log_probabilities), log_p, rtol=1e-4, atol=1e-4)
+        assert_close(torch.tensor(each.log_probability), log_p.sum(), rtol=1e-4, atol=1e-4)
 
 
 @translators
@@ -102,15 +111,16 @@ def test_coverage_is_that_of_the_output_given_to_the_readable_path(case: Transla
     model, source = case.build(), case.batch().source
     config = DecodeConfig(beam=3, n_best=3, coverage=0.3)
     for layer in (0, -1):
-        for b, found in enumerate(covered_search(model, source, LIMITS, config, layer)):
-            for each in found:
-                target = Tokens.of([[*each.tokens, END] if each.ended else each.tokens])
-                watch = Watch()
-                model(Batch(sentence(source, b), target), watch)
-                seen_S = watch.attention["cross"][layer][0].mean(0).sum(0)[:-1]  # over heads, over tokens; without END
-                penalty = 0.3 * seen_S.clamp(LEAST, 1.0).log().sum().item()
-                mean = each.log_probability / len(each.token_log_probabilities)
-                assert each.score == pytest.approx(mean + penalty, abs=2e-4)
+        found = covered_search(model, source, LIMITS, config, layer)
+        watch, batch = Watch(), given(source, found)
+        model(batch, watch)
+        lengths = [side.layout.lengths_B.tolist() for side in (batch.target, batch.source)]
+        looks_BHTS = watch.attention["cross"][layer]
+        for each, target, length, looks_HTS in zip(chain(*found), *lengths, looks_BHTS, strict=True):
+            seen_S = looks_HTS[:, :target, : length - 1].mean(0).sum(0)  # over heads, over tokens; without END
+            penalty = 0.3 * seen_S.clamp(LEAST, 1.0).log().sum().item()
+            mean = each.log_probability / len(each.token_log_probabilities)
+            assert each.score == pytest.approx(mean + penalty, abs=2e-4)
 
 
 def test_a_beam_of_one_with_coverage_is_greedy_but_for_its_score() -> None:

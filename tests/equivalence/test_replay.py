@@ -109,6 +109,11 @@ def check(case: TranslatorCase, config: DecodeConfig, loops: Loops, device: str)
 
 @translators
 def test_replayed_is_launched(case: TranslatorCase) -> None:
+    check(case, DecodeConfig(beam=3, n_best=3), Loops(again), "cpu")
+
+
+@pytest.mark.parametrize("case", every_translator()[::8], ids=name_of)
+def test_searches_of_other_widths_are_kept_apart(case: TranslatorCase) -> None:
     loops = Loops(again)
     check(case, DecodeConfig(beam=3, n_best=3), loops, "cpu")
     check(case, DecodeConfig(beam=1), loops, "cpu")

@@ -3,9 +3,14 @@
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import torch
+import typer.main
+import typer.testing
 from typer.testing import CliRunner, Result
 
 import saccade
@@ -39,9 +44,20 @@ decode: {beam: 3, max_length: 12}
 """
 
 
+class _Runner(CliRunner):
+    """Typer's own makes all commands anew for each call, which takes longer than most of them."""
+
+    def invoke(self, app: Any, *arguments: Any, **settings: Any) -> Result:
+        with mock.patch.object(typer.testing, "_get_command", _command):
+            return super().invoke(app, *arguments, **settings)
+
+
+_command = cache(typer.main.get_command)
+
+
 def saccade_command(*arguments: str | Path, stdin: bytes | str = b"") -> Result:
     """The command in this process: its output, its status."""
-    return CliRunner().invoke(app, [str(each) for each in arguments], input=stdin, prog_name="saccade")
+    return _Runner().invoke(app, [str(each) for each in arguments], input=stdin, prog_name="saccade")
 
 
 def saccade_process(

@@ -222,6 +222,20 @@ def test_a_name_given_twice_is_refused() -> None:
     assert parse_yaml("a: {b: 1}\nc: {b: 2}", "x.yaml") == {"a": {"b": 1}, "c": {"b": 2}}
 
 
+def test_who_reads_a_text_again_has_a_tree_of_its_own() -> None:
+    text = "a: &one {b: [1, {c: 2}]}\nd: *one"
+    first = parse_yaml(text, "x.yaml")
+    first["a"]["b"][1]["c"] = 3
+    first["a"]["b"].append(4)
+    assert parse_yaml(text, "x.yaml") == {"a": {"b": [1, {"c": 2}]}, "d": {"b": [1, {"c": 2}]}}
+    assert first["d"] == {"b": [1, {"c": 2}]}
+
+
+def test_a_section_within_itself_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^x.yaml:1: not valid YAML: found unconstructable recursive node"):
+        parse_yaml("a: &one [*one]", "x.yaml")
+
+
 def test_sections_can_be_written_once_and_reused() -> None:
     text = "one: &base {width: 6, layers: 2}\ntwo:\n  <<: *base\n  layers: 3\n"
     assert parse_yaml(text, "x") == {"one": {"width": 6, "layers": 2}, "two": {"width": 6, "layers": 3}}
