@@ -16,11 +16,11 @@ help: ## what can be made
 
 install: $(VENV)/.installed ## the virtual environment with everything in it
 
+# pip would compile on one core, and thousands of files that nobody imports as well.
 $(VENV)/.installed: pyproject.toml requirements/constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c requirements/constraints.txt torch
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c requirements/constraints.txt -e '.[dev]'
-	# pip would compile on one core, and what nobody imports as well
 	$(BIN)/python -m compileall -qq -j $(JOBS) -x '/(tests|testing|models)/' $(VENV)/lib || true
 	touch $@
 

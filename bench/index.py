@@ -38,7 +38,7 @@ Data are found by `SACCADE_DATA` (`saccade data list`); settings with GloVe read
 """
 
 WITHOUT_A_GRID = """\
-Pages that are older than the grid have the recipe's own settings, and say how many trainings shared the card.
+Rows of one point have no grid: their settings are given, as published or by the recipe.
 """
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -241,21 +241,25 @@ class Ledger:
 
 def _origin(setting: Setting) -> str:
     """Of what is trained, before any change: another recipe of the same name is another training, a peer's as well."""
-    beside, preset = _given(setting, "recipe"), _given(setting, presets.KEY)
-    named = [setting.recipe, setting.first.recipe if setting.first else None, *([beside] if beside else ())]
-    trees = [None if name is None else _tree(name, preset) for name in named]
-    return _digest([setting.program, *trees, *(setting.first.changes if setting.first else ())])
+    first = setting.first
+    named = [(setting.recipe, setting.changes), (first.recipe, first.changes) if first else (None, ())]
+    if beside := _given(setting.changes, "recipe"):
+        named.append((beside[-1], setting.changes))
+    trees = [None if name is None else _tree(name, changes) for name, changes in named]
+    return _digest([setting.program, *trees, *(first.changes if first else ())])
 
 
-def _given(setting: Setting, name: str) -> str | None:
-    """What a change gives to the setting of that name."""
-    return next((change.partition("=")[2] for change in setting.changes if change.partition("=")[0] == name), None)
+def _given(changes: Sequence[str], name: str) -> list[Any]:
+    """What changes give to the setting of that name; the last counts."""
+    parts = (change.partition("=") for change in changes)
+    return [yaml.safe_load(value) for key, _, value in parts if key.strip() == name]
 
 
-def _tree(recipe: str, preset: str | None) -> dict[str, Any]:
+def _tree(recipe: str, changes: Sequence[str]) -> dict[str, Any]:
     """With what its preset says, or another preset in its place."""
     tree: dict[str, Any] = yaml.safe_load(_recipe_text(recipe))
-    return presets.resolved(tree | ({presets.KEY: preset} if preset else {}))
+    given = _given(changes, presets.KEY)
+    return presets.resolved(tree | ({presets.KEY: given[-1]} if given else {}))
 
 
 def _recipe_text(name: str) -> str:

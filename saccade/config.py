@@ -166,15 +166,17 @@ def parse(
         problems = [dict(problem) for problem in error.errors()]
         lines = [_explain(section, problem, whole) for problem in problems]
         for here in reversed(range(1, len(lines))):
-            if _are_of_one_value(problems[here - 1], problems[here]):
-                lines[here - 1] = f"{lines[here - 1].removesuffix('.')}; or it must be {_wanted(problems[here])}."
+            if _are_of_one_value(*problems[here - 1 : here + 1]):
+                tried, word = sorted((here - 1, here), key=lambda each: problems[each]["type"] == "literal_error")
+                lines[here - 1] = f"{lines[tried].removesuffix('.')}; or it must be {_wanted(problems[word])}."
                 del lines[here]
         raise UsageError("\n".join(f"{origin}: {line}" for line in lines)) from None
 
 
 def _are_of_one_value(one: Tree, other: Tree) -> bool:
-    """Whether a value was tried as a number or a switch, and then as one of some words."""
-    return str(other["loc"][-1]).startswith("literal[") and one["loc"][:-1] == other["loc"][:-1]
+    """Whether a value was tried as a number or a switch, and as one of some words."""
+    words = [str(each["loc"][-1]).startswith("literal[") for each in (one, other)]
+    return any(words) and not all(words) and one["loc"][:-1] == other["loc"][:-1]
 
 
 def _wanted(problem: Tree) -> str:

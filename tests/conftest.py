@@ -13,7 +13,8 @@ if not torch.cuda.is_available():  # GPU kernels then run step by step on the CP
     # torch's own notes three stack traces, for devices that are not there
     torch.manual_seed = torch.default_generator.manual_seed
 
-hypothesis.settings.register_profile("untimed", deadline=None, max_examples=60)  # machines are as busy as they are
+# Machines are as busy as they are; and each run draws other examples.
+hypothesis.settings.register_profile("untimed", deadline=None, max_examples=60)
 hypothesis.settings.load_profile("untimed")
 torch.set_num_threads(1)  # tests run side by side; and sums must not depend on how many cores there are
 

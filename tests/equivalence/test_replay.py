@@ -114,6 +114,7 @@ def test_replayed_is_launched(case: TranslatorCase) -> None:
 
 @pytest.mark.parametrize("case", every_translator()[::8], ids=name_of)
 def test_searches_of_other_widths_are_kept_apart(case: TranslatorCase) -> None:
+    """What differs is the search; on a GPU all models search so."""
     loops = Loops(again)
     check(case, DecodeConfig(beam=3, n_best=3), loops, "cpu")
     check(case, DecodeConfig(beam=1), loops, "cpu")

@@ -153,12 +153,14 @@ class Either(Section):
     reach: Annotated[float, Field(gt=0.0)] | Literal["width", "depth"] | None = None
     small: bool | Literal["unseen"] = False
     mode: Literal["a", "b"] = "a"
+    warmth: Literal["learned"] | Annotated[float, Field(gt=0.0)] = 1.0
 
 
 @pytest.mark.parametrize(
     ("tree", "told"),
     [
         ({"reach": -1}, ["reach is -1: input should be greater than 0; or it must be width, depth."]),
+        ({"warmth": 0}, ["warmth is 0: input should be greater than 0; or it must be learned."]),
         ({"small": 3, "mode": "c"}, ["small is 3: input should be a valid boolean", "mode is 'c'; it must be one of"]),
         (
             {"small": "some"},

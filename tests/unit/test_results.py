@@ -336,7 +336,11 @@ def test_a_peer_beside_a_recipe_that_changed_is_trained_again(tmp_path: Path, mo
     assert len(list(Ledger(row, ledger.folder).due(set()))) == len(GRID)
 
 
-@pytest.mark.parametrize("changes", [[], ["preset=zaremba-small"]], ids=["of the recipe", "of a change"])
+@pytest.mark.parametrize(
+    "changes",
+    [[], ["preset=zaremba-small"], ["preset=zaremba-large", "preset=zaremba-small"]],
+    ids=["of the recipe", "of a change", "of the last change"],
+)
 def test_what_a_changed_preset_was_trained_with_is_not_taken_for_this_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: list[str]
 ) -> None:
