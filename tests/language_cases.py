@@ -31,10 +31,10 @@ lstm, AWD:
   decoder:
     {kind: lstm, layers: 3, width: 9, last_width: 5, embedding: 5, dropout: 0.25, input_dropout: 0.4,
      output_dropout: 0.4, locked: true, weight_dropout: 0.5, embedding_dropout: 0.1, activation_penalty: 2.0,
-     change_penalty: 1.0}
+     change_penalty: 1.0, uniform: width}
   tie: output
 gru, residual, narrow tokens:
-  decoder: {kind: gru, layers: 2, width: 6, embedding: 4, stack: residual, change_penalty: 0.5}
+  decoder: {kind: gru, layers: 2, width: 6, embedding: 4, stack: residual, change_penalty: 0.5, uniform: width}
 gru, narrow last layer, tied, reset before:
   decoder: {kind: gru, layers: 2, width: 7, last_width: 4, embedding: 4, cell: {reset: before}, output_dropout: 0.3}
   tie: output
