@@ -42,7 +42,7 @@ from saccade.errors import SaccadeError, UsageError
 from saccade.models.build import build_model, settings_of
 from saccade.models.trainable import Trainable
 from saccade.text import TextPair
-from saccade.weights import check_fit, kept, on_cpu
+from saccade.weights import Undrawn, check_fit, kept, on_cpu
 from saccade.weights import model_tensors as model_tensors
 from saccade.weights import restore_model as restore_model
 
@@ -358,7 +358,8 @@ def load(path: Path, device: torch.device) -> Loaded:
     tensors = read_tensors(path / MODEL)
     settings, sizes = _checked(config, path)
     _check_size(config["task"], settings, sizes, tensors, path)
-    model = build_model(config["task"], settings, sizes)
+    with Undrawn():
+        model = build_model(config["task"], settings, sizes)
     restore_model(model, tensors, str(path / MODEL))
     return Loaded(model.to(device).eval(), config, path, device)
 
@@ -384,7 +385,7 @@ def _check_size(
                 f"{path / CONFIG}: model.{name} is {value}; {path / MODEL} holds {len(tensors)} tensors."
             )
     try:
-        with torch.device("meta"):  # shapes alone
+        with Undrawn(), torch.device("meta"):  # shapes alone
             shapes = build_model(task, settings, sizes)
     except (RuntimeError, TypeError, OverflowError, KeyError) as error:  # sizes beyond what can be counted, or missing
         told = str(error).partition("\n")[0]

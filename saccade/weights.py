@@ -1,11 +1,50 @@
 """The tensors of a model by their names: what is saved of it, and what it is filled with again."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from saccade.errors import SaccadeError
+
+_DRAWN = {
+    torch.Tensor.normal_,
+    torch.Tensor.uniform_,
+    *(getattr(nn.init, name) for name in ("normal_", "uniform_", "kaiming_uniform_", "kaiming_normal_")),
+}
+_OF_ONE_SHAPE = {
+    getattr(torch.Tensor, name)
+    for name in ("__neg__", "__invert__", "__mul__", "__rmul__", "__truediv__", "__rpow__", "neg", "mul", "div", "log")
+}
+
+
+class Undrawn(TorchFunctionMode):
+    """Within it models are built without first weights: for those that `restore_model` fills, or that are measured.
+
+    To draw them takes longer than to read them (a QR for every gate). And on the meta device, where only shapes are
+    wanted, torch imports its compiler to multiply: a second and a half of every command that uses a run.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        if func in _DRAWN:
+            return args[0] if args else given["tensor"]
+        if func is torch.randn:
+            return torch.empty(*args, **given)
+        if func is torch.linalg.qr:  # of orthogonal first weights
+            matrix: Tensor = args[0]
+            return matrix, matrix.new_empty(matrix.shape[1], matrix.shape[1])
+        if func is torch.eye and "out" in given:
+            return given["out"]
+        if func is torch.arange and given.get("device") == torch.device("meta"):
+            return torch.empty(len(range(*args)), dtype=given.get("dtype"), device="meta")
+        if func in _OF_ONE_SHAPE and args[0].is_meta:
+            return torch.empty_like(args[0])
+        return func(*args, **given)
 
 
 def kept(model: nn.Module) -> dict[str, Tensor]:

@@ -58,8 +58,9 @@ def parameters(recipe: Recipe, sizes: Mapping[str, int]) -> int:
     import torch
 
     from saccade.models.build import build_model
+    from saccade.weights import Undrawn
 
-    with torch.device("meta"):
+    with Undrawn(), torch.device("meta"):
         model = build_model(recipe.task, recipe.model, sizes)
     return sum(parameter.numel() for parameter in model.parameters())
 
