@@ -1,5 +1,6 @@
 """The page of a row: the settings with their chosen points, every seed, the whole grid, and how they were made."""
 
+import re
 import statistics
 from typing import Any
 
@@ -38,11 +39,11 @@ without what was trained before (masked pre-training)."""
 
 def _summary(ledger: Ledger, every: Done) -> str:
     """One line a setting: the mean over its seeds, and their standard deviation."""
-    rows, columns = [], ["setting"]
+    rows, columns, shared = [], ["setting"], _without_counts([name for _, runs in every for name in _values(runs)])
     for each, runs in every:
         cells = {"setting": each.name, "year": str(each.year or ""), "seeds": str(len(runs))}
-        for name, values in _values(runs).items():
-            places = _places(name)
+        for told, values in _values(runs).items():
+            name, places = shared[told], _places(told)
             spread = f" ± {statistics.stdev(values):.{places}f}" if len(values) > 1 else ""
             cells[name] = f"{statistics.mean(values):.{places}f}{spread}"
             columns += [name] if name not in columns else []
@@ -52,6 +53,13 @@ def _summary(ledger: Ledger, every: Done) -> str:
         rows.append(cells)
     tail = ["year", "seeds", "parameters", "updates", "tokens/s alone", "minutes alone", "chosen"]
     return markdown(rows, [*columns, *(name for name in tail if any(cells.get(name) for cells in rows))])
+
+
+def _without_counts(names: list[str]) -> dict[str, str]:
+    """One name for those that differ in a count alone: "accuracy, 3,847 unseen words" where others have 4,454."""
+    plain = {name: re.sub(r"\b\d[\d,]* ", "", name) for name in names}
+    alike = {short: {name for name in names if plain[name] == short} for short in plain.values()}
+    return {name: short if len(alike[short]) > 1 else name for name, short in plain.items()}
 
 
 def _places(name: str) -> int:

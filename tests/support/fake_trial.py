@@ -1,7 +1,8 @@
 """Stands for a training in tests of the results' runner: answers at once, as `bench.trial` does.
 
 Changes say how: `score=3` is what it reaches on validation and test data, `fails=1` ends it with an error,
-`diverges=1` before any validation, `mumbles=1` with something else, `waits=SECONDS` late.
+`diverges=1` before any validation, `mumbles=1` with something else, `waits=SECONDS` late; `metric=NAME` is what
+the score is called.
 """
 
 import argparse
@@ -28,7 +29,8 @@ def main() -> None:
         sys.stdout.write("well\n")
         return
     reached = float(given.get("score", 0)) + options.seed / 10
-    score = {"name": "BLEU", "value": reached, "low": reached - 1, "high": reached + 1, "signature": "s", "count": 9}
+    metric = given.get("metric", "BLEU")
+    score = {"name": metric, "value": reached, "low": reached - 1, "high": reached + 1, "signature": "s", "count": 9}
     told = {
         "seed": options.seed,
         "settings": options.set,

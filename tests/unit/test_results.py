@@ -131,6 +131,17 @@ def test_the_page_tells_means_spreads_the_grid_and_how_it_was_made(tmp_path: Pat
     assert page(Ledger(row, tmp_path / "empty")) is None
 
 
+def test_metrics_that_differ_in_a_count_alone_stand_in_one_column(tmp_path: Path) -> None:
+    names = {"A": "accuracy, 3,847 unseen words", "B": "accuracy, 12 unseen words"}
+    settings = [{"name": name, "seeds": [1], "set": [f"metric={metric}"]} for name, metric in names.items()]
+    summary, rest = told_page(run(make_row(tmp_path, settings=settings), tmp_path)[0]).split("## Every seed")
+    assert "| accuracy, unseen words |" in summary
+    assert not any(name in summary for name in names.values())
+    assert all(name in rest for name in names.values())
+    alike = [each | {"set": [f"metric={names['A']}"]} for each in settings]
+    assert names["A"] in told_page(run(make_row(tmp_path, settings=alike), tmp_path)[0]).split("## Every seed")[0]
+
+
 def test_the_page_tells_what_is_not_trained_to_its_end(tmp_path: Path) -> None:
     ensembles = [{"name": "both", "seeds": [1], "members": ["A × 1", "B"]}]
     row = make_row(tmp_path, ensembles=ensembles)
