@@ -25,6 +25,7 @@ def page(ledger: Ledger) -> str | None:
     parts += [f"For comparison: {row.anchor.strip()}"] if row.anchor else []
     parts += [f"## What was found\n\n{row.findings.strip()}"] if row.findings else []
     parts += [f"## Every seed\n\n{_seeds(every)}\n\n{_INTERVALS}"]
+    parts += [f"## On the way\n\n{course}"] if (course := _course(every)) else []
     parts += [_grid(ledger)] if any(len(setting.points) > 1 for setting in row.settings) else []
     parts += [f"## How it was made\n\n{_made(ledger, every)}"]
     return "\n\n".join(parts) + "\n"
@@ -109,6 +110,34 @@ def _seeds(every: Done) -> str:
                 columns += [score["name"]] if score["name"] not in columns else []
             rows.append(cells | _costs(run))
     return markdown(rows, [*columns, "best update", "tokens/s", "time", "peak memory"])
+
+
+def _course(every: Done) -> str:
+    """What the first seed had reached on validation data after each quarter, for those that recorded it."""
+    rows = []
+    for each, runs in every:
+        if course := runs[0].get("course"):
+            cells = {"setting": each.name, "by": runs[0]["metric"]}
+            for quarter in _QUARTERS:
+                due = runs[0]["updates"] * quarter / 100
+                nearest = min((abs(step["update"] - due), number) for number, step in enumerate(course))[1]
+                cells[f"{quarter} %"] = _three_places(course[nearest]["value"])
+            cells["best after"] = f"{100 * runs[0]['best_update'] / runs[0]['updates']:.0f} %"
+            rows.append(cells | {"training loss": _three_places(course[-1]["loss"])})
+    if not rows:
+        return ""
+    table = markdown(rows, ["setting", "by", *(f"{quarter} %" for quarter in _QUARTERS), "best after", "training loss"])
+    return f"{_COURSE}\n\n{table}"
+
+
+_QUARTERS = (25, 50, 75, 100)
+_COURSE = """\
+What the first seed had reached on the validation data after each quarter of its updates, at the validation nearest to
+it. Training loss: the mean since the validation before the last, with dropout and smoothing."""
+
+
+def _three_places(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
 
 
 def _costs(run: dict[str, Any]) -> dict[str, str]:

@@ -10,6 +10,7 @@ the later half, when sizes of batches come again (on a GPU they are captured whe
 
 import argparse
 import json
+import math
 import os
 import resource
 import shutil
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from saccade.metrics.score import Score
     from saccade.model import Model
     from saccade.recipe import Recipe
+    from saccade.train.events import Validated
 
 
 def main() -> None:
@@ -70,12 +72,13 @@ def _trial(options: argparse.Namespace, folder: Path, first: Path) -> dict[str, 
         pretrained, _, _ = _train(options.first, options.first_set, options, first)
         told["first"] = {"recipe": options.first, "settings": options.first_set} | _costs(pretrained)
         changes = [each.replace("{first}", str(first)) for each in changes]
-    run, recipe, rates = _train(options.recipe, changes, options, folder)
-    rates = rates[len(rates) // 2 :] if options.speed else rates
+    run, recipe, course = _train(options.recipe, changes, options, folder)
+    rates = course.rates[len(course.rates) // 2 :] if options.speed else course.rates
     told |= {"seed": options.seed, "settings": options.set} | _costs(run)
     told |= {"target_tokens_per_second": statistics.median(rates) if rates else None}
     told |= {"peak_memory_bytes": _peak(options.device), **made_with()}
     told |= {"valid": run.finished.best, "metric": recipe.train.metric, "best_update": run.finished.best_update}
+    told |= {"course": course.told(recipe.train.metric)}
     if options.speed or not run.finished.best:  # without a best it diverged before the first validation
         return told | {"parameters": None, "scores": [], "tests": {}}
     row, model = read_row(options.row), run.load(options.device)
@@ -86,25 +89,56 @@ def _trial(options: argparse.Namespace, folder: Path, first: Path) -> dict[str, 
 
 def _train(
     name: str, changes: list[str], options: argparse.Namespace, folder: Path
-) -> "tuple[TrainedRun, Recipe, list[float]]":
+) -> "tuple[TrainedRun, Recipe, Course]":
     import saccade
     from saccade.recipe import load_recipe
-    from saccade.train.events import Event, Finished, Logged
+    from saccade.train.events import Event, Finished
 
     if options.speed:
         # A model that has learnt nothing writes to the limit, so that nothing is to be translated at the end.
         changes = [*changes, f"train.updates={options.speed}", f"train.log_every={max(1, options.speed // 10)}"]
         changes += [f"train.validate_every={options.speed}", "train.metric=loss"]
     recipe, _ = load_recipe(name, (*changes, f"seed={options.seed}"))
-    rates: list[float] = []
+    course = Course()
 
     def listen(event: Event) -> None:
-        if isinstance(event, Logged):
-            rates.append(event.tokens_per_second)
+        course.note(event)
         if not isinstance(event, Finished):
             print(f"{name} {options.seed}: {event}", file=sys.stderr, flush=True)
 
-    return saccade.train(recipe, folder, overwrite=True, device=options.device, on_event=listen), recipe, rates
+    return saccade.train(recipe, folder, overwrite=True, device=options.device, on_event=listen), recipe, course
+
+
+class Course:
+    """What a training told on its way: its rates, and at every validation what it had reached."""
+
+    def __init__(self) -> None:
+        self.rates: list[float] = []
+        self._losses: list[float] = []
+        self._validated: list[tuple[Validated, float]] = []
+
+    def note(self, event: object) -> None:
+        from saccade.train.events import Logged, Validated
+
+        match event:
+            case Logged():
+                self.rates.append(event.tokens_per_second)
+                self._losses.append(event.loss)
+            case Validated(averaged=0):  # the mean of checkpoints is no step of the way
+                self._validated.append((event, statistics.fmean(self._losses or [math.nan])))
+                self._losses.clear()
+
+    def told(self, metric: str) -> list[dict[str, Any]]:
+        """`loss`: in training since the validation before, with its dropout and smoothing."""
+        return [
+            {"update": event.update, "value": _number(event.values[metric]), "loss": _number(loss)}
+            for event, loss in self._validated
+        ]
+
+
+def _number(value: float) -> float | None:
+    """As JSON has them: NaN, the mean of nothing or of what was skipped, is none."""
+    return value if math.isfinite(value) else None
 
 
 def _base(recipe: str) -> Path:

@@ -2,7 +2,7 @@
 
 Changes say how: `score=3` is what it reaches on validation and test data, `fails=1` ends it with an error,
 `diverges=1` before any validation, `mumbles=1` with something else, `waits=SECONDS` late; `metric=NAME` is what
-the score is called.
+the score is called, and with `way=VALUE` it tells of three validations.
 """
 
 import argparse
@@ -49,6 +49,10 @@ def main() -> None:
         "scores": [] if "diverges" in given else [score],
         "tests": {} if "diverges" in given else {"elsewhere": [score]},
     }
+    if "way" in given:
+        reached = float(given["way"])
+        steps = {40: reached + 0.4, 80: reached + 0.8, 100: None}
+        told["course"] = [{"update": update, "value": value, "loss": 0.5} for update, value in steps.items()]
     sys.stdout.write(json.dumps(told) + "\n")
 
 

@@ -1,0 +1,106 @@
+"""One training of a row: what it tells."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import trial
+from saccade.train.events import Logged, Validated
+
+TINY = [
+    "data={kind: dates, train: 60, valid: 4, test: 4}", "train.updates=2", "train.validate_every=1",
+    "decode.max_length=6",
+    "model.encoder={kind: gru, width: 8}", "model.decoder={kind: gru, width: 8, attention: {score: dot}}",
+]  # fmt: skip
+
+
+def told_by(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *given: str) -> dict[str, Any]:
+    monkeypatch.setattr("sys.argv", ["bench.trial", "--row", "quick", "--device", "cpu", *given])
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    trial.main()
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return told
+
+
+def changes(*given: str) -> list[str]:
+    return [word for change in given for word in ("--set", change)]
+
+
+def test_a_trial_tells_what_it_reached_and_what_it_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    first = told_by(monkeypatch, capsys, "--recipe", "dates", *changes(*TINY), "--folder", str(one), "--seed", "3")
+    assert first["seed"] == 3
+    assert first["settings"] == TINY
+    assert first["updates"] == 2
+    assert first["tokens"] > 0
+    assert first["metric"] == "exact_match"
+    assert set(first["valid"]) >= {"loss", "exact_match"}
+    assert [score["name"] for score in first["scores"]] == ["exact match", "chrF2"]
+    assert first["commit"]
+    assert [step["update"] for step in first["course"]] == [1, 2]
+    assert max(step["value"] for step in first["course"]) == first["valid"]["exact_match"]
+    more = changes(*TINY, "model.decoder.kind=lstm", "model.encoder.kind=lstm")
+    second = told_by(monkeypatch, capsys, "--recipe", "dates", *more, "--folder", str(other))
+    given = ["--recipe", "dates", *changes(*TINY), "--members", str(one), str(other)]
+    both = told_by(monkeypatch, capsys, *given)
+    assert both["parameters"] == first["parameters"] + second["parameters"]
+    assert both["scores"][0]["count"] == 4
+
+
+def test_a_rate_is_that_of_the_later_half_and_nothing_is_translated_for_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rates: list[float] = []
+
+    def noted(given: list[float]) -> float:
+        rates.extend(given)
+        return sorted(given)[len(given) // 2]
+
+    monkeypatch.setattr("statistics.median", noted)
+    speed = told_by(monkeypatch, capsys, "--recipe", "dates", *changes(*TINY), "--speed", "5")
+    assert speed["updates"] == 5
+    assert len(rates) == 3  # of five
+    assert speed["target_tokens_per_second"] == sorted(rates)[1] > 0
+    assert set(speed["valid"]) == {"loss", "perplexity"}
+    assert not speed["scores"]
+
+
+def test_a_trial_may_begin_with_a_run_of_another_recipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = "model.decoder={kind: gru, width: 8}"
+    data = "data={kind: grammar, train: 40, valid: 4, test: 4}"
+    begun = ["text={kind: run, run: {first}, side: target}", data, model, "train.updates=2", "train.validate_every=1"]
+    given = ["--recipe", "char-lm", *changes(*begun), "--first", "dates"]
+    for change in TINY:
+        given += ["--first-set", change]
+    told = told_by(monkeypatch, capsys, *given)
+    assert told["settings"] == begun
+    assert told["first"]["recipe"] == "dates"
+    assert told["first"]["settings"] == TINY
+    assert told["first"]["updates"] == 2
+    assert told["scores"][0]["name"] == "perplexity"
+
+
+def test_the_course_has_the_training_loss_between_validations_and_no_mean_of_checkpoints() -> None:
+    course = trial.Course()
+
+    def log(update: int, loss: float) -> None:
+        course.note(Logged(update, 0, loss, gradient_norm=1.0, rate=1.0, tokens_per_second=update, seconds=1.0))
+
+    log(1, 4.0)
+    log(2, 3.0)
+    course.note(Validated(2, {"bleu": 7.0}, best=True))
+    log(3, math.nan)
+    course.note(Validated(3, {"bleu": math.nan}, best=False))
+    course.note(Validated(3, {"bleu": 9.0}, best=True, averaged=2))
+    assert course.told("bleu") == [
+        {"update": 2, "value": 7.0, "loss": 3.5},
+        {"update": 3, "value": None, "loss": None},
+    ]
+    assert course.rates == [1, 2, 3]
