@@ -114,8 +114,9 @@ class Course:
 
     def __init__(self) -> None:
         self.rates: list[float] = []
-        self._losses: list[float] = []
-        self._validated: list[tuple[Validated, float]] = []
+        self._last = 0
+        self._loss, self._updates = 0.0, 0  # since the last validation
+        self._validated: list[tuple[Validated, float | None]] = []
 
     def note(self, event: object) -> None:
         from saccade.train.events import Logged, Validated
@@ -123,10 +124,12 @@ class Course:
         match event:
             case Logged():
                 self.rates.append(event.tokens_per_second)
-                self._losses.append(event.loss)
+                if updates := event.update - self._last - event.skipped:  # of those skipped there is no loss
+                    self._loss, self._updates = self._loss + updates * event.loss, self._updates + updates
+                self._last = event.update
             case Validated(averaged=0):  # the mean of checkpoints is no step of the way
-                self._validated.append((event, statistics.fmean(self._losses or [math.nan])))
-                self._losses.clear()
+                self._validated.append((event, self._loss / self._updates if self._updates else None))
+                self._loss, self._updates = 0.0, 0
 
     def told(self, metric: str) -> list[dict[str, Any]]:
         """`loss`: in training since the validation before, with its dropout and smoothing."""
@@ -136,9 +139,9 @@ class Course:
         ]
 
 
-def _number(value: float) -> float | None:
-    """As JSON has them: NaN, the mean of nothing or of what was skipped, is none."""
-    return value if math.isfinite(value) else None
+def _number(value: float | None) -> float | None:
+    """As JSON has them: NaN is none."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _base(recipe: str) -> Path:

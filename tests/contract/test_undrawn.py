@@ -80,9 +80,16 @@ def test_undrawn_shapes_are_the_models(name: str) -> None:
 
 
 WITHOUT_COMPILER = """
-import sys, torch
+import os, sys, torch, traceback
 sys.exit("torch imports it by itself") if "torch._dynamo" in sys.modules else None
-sys.modules["torch._dynamo"] = None  # whoever imports it stands in the traceback
+
+class Refused:
+    def find_spec(name, path=None, target=None):
+        if name == "torch._dynamo":
+            traceback.print_stack()
+            os._exit(1)  # no `except` keeps it quiet
+
+sys.meta_path.insert(0, Refused)
 """
 
 

@@ -128,11 +128,18 @@ def test_the_front_page_knows_of_which_metrics_less_is_better(tmp_path: Path, me
 
 
 def test_the_page_tells_the_way_of_those_that_recorded_it(tmp_path: Path) -> None:
-    settings = [{"name": "A", "seeds": [1], "set": ["way=2"]}, {"name": "B", "seeds": [1]}]
+    settings = [{"name": "A", "seeds": [1, 2], "set": ["way=2"]}, {"name": "B", "seeds": [1]}]
     ledger, _ = run(make_row(tmp_path, settings=settings, tune=[[]]), tmp_path)
     way = told_page(ledger).split("## On the way")[1].split("## ")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in way.splitlines() if line.startswith("|")]
-    assert rows[0] == ["setting", "by", "25 %", "50 %", "75 %", "100 %", "best after", "training loss"]
-    assert rows[2:] == [["A", "bleu", "2.400", "2.400", "2.800", "", "50 %", "0.500"]]
+    assert rows[0] == ["setting", "seed", "by", "25 %", "50 %", "75 %", "100 %", "best after", "training loss"]
+    assert rows[2:] == [["A", "2", "bleu", "2.400", "2.400", "2.800", "", "50 %", "0.500"]]
     plain = make_row(tmp_path, settings=[{"name": "B", "seeds": [1]}], tune=[[]])
     assert "On the way" not in told_page(run(plain, tmp_path / "other")[0])
+
+
+def test_numbers_stay_in_names_where_one_setting_has_both(tmp_path: Path) -> None:
+    settings = [{"name": "A", "seeds": [1], "set": ["metric=BLEU, 2016 flickr", "also=BLEU, 2017 flickr"]}]
+    summary = told_page(run(make_row(tmp_path, settings=settings, tune=[[]]), tmp_path)[0]).split("## ")[0]
+    assert "BLEU, 2016 flickr" in summary
+    assert "BLEU, 2017 flickr" in summary

@@ -90,17 +90,19 @@ def test_a_trial_may_begin_with_a_run_of_another_recipe(
 def test_the_course_has_the_training_loss_between_validations_and_no_mean_of_checkpoints() -> None:
     course = trial.Course()
 
-    def log(update: int, loss: float) -> None:
-        course.note(Logged(update, 0, loss, gradient_norm=1.0, rate=1.0, tokens_per_second=update, seconds=1.0))
+    def log(update: int, loss: float, skipped: int = 0) -> None:
+        course.note(Logged(update, 0, loss, 1.0, rate=1.0, tokens_per_second=update, seconds=1.0, skipped=skipped))
 
-    log(1, 4.0)
-    log(2, 3.0)
-    course.note(Validated(2, {"bleu": 7.0}, best=True))
-    log(3, math.nan)
-    course.note(Validated(3, {"bleu": math.nan}, best=False))
-    course.note(Validated(3, {"bleu": 9.0}, best=True, averaged=2))
+    log(3, 4.0)
+    log(4, 2.0)
+    log(6, math.nan, skipped=2)
+    log(8, 8.0, skipped=1)
+    course.note(Validated(8, {"bleu": 7.0}, best=True))
+    log(9, math.nan, skipped=1)
+    course.note(Validated(9, {"bleu": math.nan}, best=False))
+    course.note(Validated(9, {"bleu": 9.0}, best=True, averaged=2))
     assert course.told("bleu") == [
-        {"update": 2, "value": 7.0, "loss": 3.5},
-        {"update": 3, "value": None, "loss": None},
+        {"update": 8, "value": 7.0, "loss": (3 * 4.0 + 2.0 + 8.0) / 5},
+        {"update": 9, "value": None, "loss": None},
     ]
-    assert course.rates == [1, 2, 3]
+    assert course.rates == [3, 4, 6, 8, 9]
