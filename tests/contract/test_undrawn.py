@@ -93,24 +93,18 @@ sys.meta_path.insert(0, Refused)
 """
 
 
-def assert_needs_no_compiler(code: str) -> None:
-    told = subprocess.run(
-        [sys.executable, "-c", WITHOUT_COMPILER + code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert told.returncode == 0, told.stderr
-
-
-def test_no_model_needs_torchs_compiler_to_be_measured() -> None:
-    assert_needs_no_compiler(
+def test_no_run_needs_torchs_compiler_to_be_used_and_no_model_to_be_measured(tmp_path: Path) -> None:
+    recipe = write_corpus(tmp_path)
+    saccade.train(parsed(recipe.read_text()), tmp_path / "run", device="cpu", base=tmp_path)
+    code = (
+        f"import saccade\nsaccade.load({str(tmp_path / 'run')!r}, 'cpu').translate(['ab'])\n"
         "from saccade.weights import Undrawn\n"
         "from tests.contract.test_undrawn import BUILDERS\n"
         "for build in BUILDERS.values():\n"
         "    with Undrawn(), torch.device('meta'):\n"
         "        build()\n"
     )
-
-
-def test_nor_a_run_to_be_used(tmp_path: Path) -> None:
-    recipe = write_corpus(tmp_path)
-    saccade.train(parsed(recipe.read_text()), tmp_path / "run", device="cpu", base=tmp_path)
-    assert_needs_no_compiler(f"import saccade\nsaccade.load({str(tmp_path / 'run')!r}, 'cpu').translate(['ab'])\n")
+    told = subprocess.run(
+        [sys.executable, "-c", WITHOUT_COMPILER + code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stderr

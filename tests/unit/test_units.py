@@ -60,8 +60,11 @@ def test_what_is_said_to_be_in_normal_form_is_not_changed() -> None:
 
 @pytest.mark.parametrize("kind", ["bpe", "char", "byte", "unigram", "word"])
 @pytest.mark.parametrize("name", ["a", "space", "caret", "family", "marks", "letters", "words", "of pieces", "the"])
-def test_a_long_line_is_put_together_as_the_library_has_it(kind: str, name: str) -> None:
+def test_a_long_line_is_put_together_as_the_library_has_it(
+    kind: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Longer than some windows, and shifted, so that windows begin at every phase of what repeats."""
+    monkeypatch.setattr(units, "WINDOW", 1 << 12)  # whole lines take the library long
     rng = np.random.default_rng(1)
     tokenizer = greedy_for_runs() if kind == "bpe" else trained(kind, "none")
     drawn = rng.integers(0, 26, 3 * units.WINDOW)
