@@ -156,7 +156,7 @@ def test_saved_and_loaded_is_the_same(case: MaskedCase, tmp_path: Path) -> None:
 @models
 def test_what_is_judged_is_what_the_logits_say(case: MaskedCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many are judged at once."""
-    model, batch = case.build(), case.batch()
+    model, batch = case.build().double(), case.batch()
     loss, judged = model.loss(batch), model.judge(batch)
     assert_close(judged.nll + judged.pair_nll, loss.nll.double())
     assert int(judged.tokens + judged.pairs) == int(loss.tokens)
