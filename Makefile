@@ -44,8 +44,8 @@ ifeq ($(CHROMIUM),)
 endif
 
 OUT ?= runs/results
-results: install ## choose, train and score a row of docs/results: make results ROW=multi30k
-	$(BIN)/python -m bench.results $(ROW) --jobs $(JOBS) --out $(OUT)
+results: install ## choose, train and score a row of docs/results: make results ROW=multi30k; several side by side: ROW="ptb ewt"
+	$(BIN)/python -m $(if $(word 2,$(ROW)),bench.together,bench.results) $(ROW) --jobs $(JOBS) --out $(OUT)
 
 results-quick: install ## a small slice of the results on a CPU, in minutes, into runs/results
 	$(BIN)/python -m bench.results quick --jobs $(JOBS) --out $(OUT) --device cpu

@@ -20,11 +20,13 @@ One protocol for every row, so that the lines of a table can be compared with ea
 
 - **One command.** `make results ROW=name` trains and scores a row; what a row trains stands in
   `bench/rows/name.yaml`, as recipes of the package and changes to them. Each training is a process of its own;
-  `JOBS` of them share the machine.
+  `JOBS` of them share the machine, of several rows where `ROW` names several (`bench/together.py`).
 - **One grid.** Where a row has `tune`, every setting is trained at the same points of the same grid with its first
   seed. The point that is best on the validation data is trained with the other seeds, and those are reported. Test
   data choose nothing: not the point, not the checkpoint, not the number of updates. (Tiny Shakespeare alone has no
   test part, and others score its validation part; its page says so.)
+- **Published numbers stand beside ours**, and a page says how their conditions differ. Where we are below one, it
+  tells what was found out about it, by which trainings.
 - **Seeds are shown.** A page gives the mean over the seeds with their standard deviation, then every seed with its
   own interval over the test lines.
 - **Budgets are updates.** Trainings share a card, so none is cut by the clock unless its page says so.

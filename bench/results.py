@@ -60,10 +60,10 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.results")
     parser.add_argument("row", help="a name in bench/rows")
     parser.add_argument("--out", type=Path, default=Path("runs/results"))
-    parser.add_argument("--jobs", type=_positive(int), default=2, help="trainings at a time")
+    parser.add_argument("--jobs", type=positive(int), default=2, help="trainings at a time")
     parser.add_argument("--share", type=Path, metavar="FOLDER", help="with all rows that are given the same one")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--minutes", type=_positive(float), help="end after so long, whatever is under way")
+    parser.add_argument("--minutes", type=positive(float), help="end after so long, whatever is under way")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="for every training")
     parser.add_argument("--only", action="append", default=[], metavar="SETTING", help="leave the others out")
     parser.add_argument("--keep", type=Path, default=Path("runs/kept"), help="where runs stay that ensembles need")
@@ -72,7 +72,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _positive(kind: type[float]) -> Callable[[str], float]:
+def positive(kind: type[float]) -> Callable[[str], float]:
     def number(text: str) -> float:
         if not kind(text) > 0:
             raise ValueError
