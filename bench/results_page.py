@@ -24,6 +24,7 @@ def page(ledger: Ledger) -> str | None:
     parts += [f"Not trained to the end yet: {', '.join(missing)}."] if (missing := ledger.missing()) else []
     parts += [f"For comparison: {row.anchor.strip()}"] if row.anchor else []
     parts += [f"## What was found\n\n{row.findings.strip()}"] if row.findings else []
+    parts += [f"## Further scores\n\n{further}"] if (further := _further(every)) else []
     parts += [f"## Every seed\n\n{_seeds(every)}\n\n{_INTERVALS}"]
     parts += [f"## On the way\n\n{course}"] if (course := _course(every)) else []
     parts += [_grid(ledger)] if any(len(setting.points) > 1 for setting in row.settings) else []
@@ -39,21 +40,43 @@ without what was trained before (masked pre-training)."""
 
 
 def _summary(ledger: Ledger, every: Done) -> str:
-    """One line a setting: the mean over its seeds, and their standard deviation."""
-    rows, columns, shared = [], ["setting"], _without_counts([set(_values(runs)) for _, runs in every])
-    for each, runs in every:
+    """One line a setting: its score beside what was published, and what it took."""
+    means, columns = _means(every)
+    shown = columns if len(columns) <= _FEW else columns[:1]
+    rows = []
+    for (each, runs), values in zip(every, means, strict=True):
         cells = {"setting": each.name, "year": str(each.year or ""), "seeds": str(len(runs))}
+        cells |= {"parameters": _millions(runs[0]["parameters"])} | {name: values.get(name, "") for name in shown}
+        rows.append(cells | (_setting_cells(ledger, each, runs) if isinstance(each, Setting) else {}))
+    heads = ["setting", shown[0], "published", *shown[1:], *_COSTS]
+    return markdown(rows, [name for name in heads if any(cells.get(name) for cells in rows)])
+
+
+_FEW = 4
+"""So many scores fit into the first table; where there are more, it has the first alone."""
+_COSTS = ("year", "seeds", "parameters", "updates", "tokens/s alone", "minutes alone", "chosen")
+
+
+def _further(every: Done) -> str:
+    """The other scores, where they do not fit into the first table."""
+    means, columns = _means(every)
+    if len(columns) <= _FEW:
+        return ""
+    rows = [{"setting": each.name} | values for (each, _), values in zip(every, means, strict=True)]
+    return markdown(rows, ["setting", *columns[1:]])
+
+
+def _means(every: Done) -> tuple[list[dict[str, str]], list[str]]:
+    """Of every metric the mean over the seeds, and their standard deviation; and the metrics' names in their order."""
+    shared, rows = _without_counts([set(_values(runs)) for _, runs in every]), []
+    for _, runs in every:
+        cells = {}
         for told, values in _values(runs).items():
-            name, places = shared[told], _places(told)
+            places = _places(told)
             spread = f" ± {statistics.stdev(values):.{places}f}" if len(values) > 1 else ""
-            cells[name] = f"{statistics.mean(values):.{places}f}{spread}"
-            columns += [name] if name not in columns else []
-        cells["parameters"] = _millions(runs[0]["parameters"])
-        if isinstance(each, Setting):
-            cells |= _setting_cells(ledger, each, runs)
+            cells[shared[told]] = f"{statistics.mean(values):.{places}f}{spread}"
         rows.append(cells)
-    tail = ["year", "seeds", "parameters", "updates", "tokens/s alone", "minutes alone", "chosen"]
-    return markdown(rows, [*columns, *(name for name in tail if any(cells.get(name) for cells in rows))])
+    return rows, list(dict.fromkeys(name for cells in rows for name in cells))
 
 
 def _without_counts(told: list[set[str]]) -> dict[str, str]:
@@ -85,11 +108,11 @@ def _values(runs: list[dict[str, Any]]) -> dict[str, list[float]]:
 
 
 def _setting_cells(ledger: Ledger, setting: Setting, runs: list[dict[str, Any]]) -> dict[str, str]:
-    cells = {"updates": f"{statistics.median(run['updates'] for run in runs):,.0f}"}
+    cells = {"published": setting.published, "updates": f"{statistics.median(run['updates'] for run in runs):,.0f}"}
     if diverged := ledger.diverged(setting):
         cells["seeds"] = f"{len(runs)}, {diverged} diverged"
     if len(setting.points) > 1:
-        cells["chosen"] = ", ".join(ledger.chosen(setting) or ())
+        cells["chosen"] = f"point {setting.points.index(ledger.chosen(setting) or ()) + 1}"
     if alone := ledger.alone.get(setting.name):
         rate = alone["target_tokens_per_second"]
         cells["tokens/s alone"] = f"{rate:,.0f}"

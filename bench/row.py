@@ -27,6 +27,8 @@ class Setting:
     program: str | None
     first: First | None
     year: int | None
+    published: str
+    """What others found with such a model, in the row's score, and who; under which conditions, the anchor says."""
     seeds: tuple[int, ...]
     changes: tuple[str, ...]
     """NAME=VALUE, the row's own first."""
@@ -99,6 +101,7 @@ def _setting(content: dict[str, Any], changes: tuple[str, ...], points: tuple[tu
         program=content.pop("program", None),
         first=_first(content.pop("first")) if "first" in content else None,
         year=content.pop("year", None),
+        published=str(content.pop("published", "")),
         seeds=tuple(content.pop("seeds")),
         changes=(*changes, *content.pop("set", ())),
         points=points,

@@ -129,20 +129,16 @@ def _progress(rows: Sequence[Row], out: Path) -> str:
 
 
 def told(rows: Sequence[Row], out: Path, statuses: Mapping[str, int], extra: tuple[str, ...] = ()) -> str:
-    """A line for each row: what is recorded of it, what is missing, and whether something failed."""
-    lines = []
+    """A line for each row: how many of its settings are whole, and whether it failed; then what is missing."""
+    lines, missing = [], []
     for row in rows:
-        missing = Ledger(row, out, extra).missing()
-        whole = len(row.settings) + len(row.ensembles) - len(missing)
+        left, settings = Ledger(row, out, extra).missing(), len(row.settings) + len(row.ensembles)
         lines.append(
-            {
-                "row": row.name,
-                "whole": f"{whole} of {len(row.settings) + len(row.ensembles)}",
-                "missing": ", ".join(missing),
-                "status": str(statuses[row.name]),
-            }
+            {"row": row.name, "whole": f"{settings - len(left)} of {settings}", "status": str(statuses[row.name])}
         )
-    return render(lines, ["row", "whole", "missing", "status"])
+        missing += [f"{row.name}: {each}" for each in left]
+    table = render(lines, ["row", "whole", "status"])
+    return "\n".join([table, *(["", "missing:", *missing] if missing else [])])
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 Changes say how: `score=3` is what it reaches on validation and test data, `fails=1` ends it with an error,
 `diverges=1` before any validation, `mumbles=1` with something else, `waits=SECONDS` late; `metric=NAME` is what
-the score is called, `also=NAME` another, and with `way=VALUE` seeds from the second on tell of three validations.
+the score is called, `also=NAME and NAME` others, and with `way=VALUE` seeds from the second on tell of three
+validations.
 """
 
 import argparse
@@ -50,7 +51,7 @@ def main() -> None:
         "tests": {} if "diverges" in given else {"elsewhere": [score]},
     }
     if "also" in given:
-        told["scores"].append(score | {"name": given["also"]})
+        told["scores"] += [score | {"name": name} for name in given["also"].split(" and ")]
     if "way" in given and options.seed > 1:
         reached = float(given["way"])
         steps = {40: reached + 0.4, 80: reached + 0.8, 100: None}

@@ -44,6 +44,27 @@ def test_metrics_that_differ_in_a_count_alone_stand_in_one_column(tmp_path: Path
     assert names["A"] in told_page(run(make_row(tmp_path, settings=alike), tmp_path)[0]).split("## Every seed")[0]
 
 
+def test_what_was_published_stands_beside_the_first_score(tmp_path: Path) -> None:
+    settings = [{"name": "A", "seeds": [1], "published": "7.0, others"}, {"name": "B", "seeds": [1]}]
+    heads, _, first, second = told_page(run(make_row(tmp_path, settings=settings), tmp_path)[0]).splitlines()[2:6]
+    assert [head.strip() for head in heads.split("|")[1:4]] == ["setting", "BLEU", "published"]
+    assert "| 7.0, others |" in first
+    assert "7.0" not in second
+    without = run(make_row(tmp_path), tmp_path / "other")[0]
+    assert "published" not in told_page(without)
+
+
+def test_the_first_table_has_one_score_where_there_are_many(tmp_path: Path) -> None:
+    few = make_row(tmp_path, set=["also=chrF"])  # and the first on another set: three
+    assert "Further scores" not in told_page(run(few, tmp_path)[0])
+    many = make_row(tmp_path, set=["also=chrF and TER and WER"])
+    summary, _, rest = told_page(run(many, tmp_path)[0]).partition("## Further scores")
+    assert " BLEU |" in summary
+    assert not any(name in summary for name in ("chrF", "TER", ", elsewhere"))
+    heads = rest.strip().splitlines()[0]
+    assert [head.strip() for head in heads.split("|")[1:-1]] == ["setting", "chrF", "TER", "WER", "BLEU, elsewhere"]
+
+
 def test_the_page_tells_what_is_not_trained_to_its_end(tmp_path: Path) -> None:
     ensembles = [{"name": "both", "seeds": [1], "members": ["A × 1", "B"]}]
     row = make_row(tmp_path, ensembles=ensembles)
