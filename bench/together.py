@@ -3,9 +3,10 @@
     python -m bench.together ROW… [--jobs 16] [--minutes 25] [--out runs/results] [--device auto] [--set NAME=VALUE]…
 
 Each row is `python -m bench.results` with a log of its own in OUT/logs; all of them have --jobs trainings at a time
-together. On a GPU they share it through NVIDIA's multi-process service where that is installed, so that kernels of
-several processes run at once instead of in turns. Ctrl-C, or --minutes, ends what is under way; what has been recorded
-stays, and the same command goes on from there.
+together, and rows that are named first begin first: name those with the longest trainings so. On a GPU they share it
+through NVIDIA's multi-process service where that is installed, so that kernels of several processes run at once instead
+of in turns. Ctrl-C, or --minutes, ends what is under way; what has been recorded stays, and the same command goes on
+from there.
 """
 
 import argparse
@@ -26,6 +27,8 @@ from bench.row import Row, read_row
 from saccade.view.table import render
 
 SERVICE = "nvidia-cuda-mps-control"
+APART = 3.0
+"""Seconds between the starts of two rows: as long as one takes to ask for its places."""
 LOOK_EVERY = 1.0
 TELL_EVERY = 30.0
 PATIENCE = 60.0
@@ -92,6 +95,7 @@ def side_by_side(commands: Mapping[str, list[str]], logs: Path, progress: Callab
     running: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for name, command in commands.items():
+            time.sleep(APART if running else 0.0)
             with (logs / f"{name}.log").open("wb") as log:
                 # In a session of its own: a Ctrl-C at the terminal reaches it through us, once.
                 running[name] = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)

@@ -2,10 +2,12 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from tests.support.rows import make_row, run
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(together, "APART", 0.1)
     monkeypatch.setattr(together, "LOOK_EVERY", 0.02)
     monkeypatch.setattr(together, "TELL_EVERY", 0.1)
 
@@ -38,6 +41,25 @@ def test_rows_run_at_once_have_logs_of_their_own_and_their_statuses_are_told(
         "b.log": "done\n",
     }
     assert "so far" in capsys.readouterr().err
+
+
+def test_rows_that_are_named_first_begin_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has the pause before the next one to ask for its places in."""
+    done: list[str] = []
+    begin, pause = subprocess.Popen, time.sleep
+
+    def began(command: list[str], **how: Any) -> "subprocess.Popen[bytes]":
+        done.append(command[-1])
+        return begin(command, **how)
+
+    def paused(seconds: float) -> None:
+        done.extend(["pause"] if seconds == together.APART else [])
+        pause(seconds)
+
+    monkeypatch.setattr(subprocess, "Popen", began)
+    monkeypatch.setattr(time, "sleep", paused)
+    together.side_by_side({name: python(f"# {name}") for name in "abc"}, tmp_path / "logs", str)
+    assert done == ["# a", "pause", "# b", "pause", "# c"]
 
 
 def test_an_end_that_is_asked_for_reaches_every_row_and_the_deaf_are_killed(
