@@ -25,8 +25,8 @@ One protocol for every row, so that the lines of a table can be compared with ea
   seed. The point that is best on the validation data is trained with the other seeds, and those are reported. Test
   data choose nothing: not the point, not the checkpoint, not the number of updates. (Tiny Shakespeare alone has no
   test part, and others score its validation part; its page says so.)
-- **Published numbers stand beside ours**, and a page says how their conditions differ. Where we are below one, it
-  tells what was found out about it, by which trainings.
+- **Published numbers stand beside ours**, and a page says how their conditions differ. Where we are clearly below one,
+  it tells what was tried to find out why, and what came of it.
 - **Seeds are shown.** A page gives the mean over the seeds with their standard deviation, then every seed with its
   own interval over the test lines.
 - **Budgets are updates.** Trainings share a card, so none is cut by the clock unless its page says so.

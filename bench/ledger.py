@@ -169,9 +169,25 @@ class Ledger:
             elif seeds < len(setting.seeds):
                 told.append(f"{setting.name} ({seeds} of {len(setting.seeds)} seeds)")
         for ensemble in self.row.ensembles:
-            if (seeds := len(self.joint_runs(ensemble))) < len(ensemble.seeds):
-                told.append(f"{ensemble.name} ({seeds} of {len(ensemble.seeds)} seeds)")
+            possible = [seed for seed in ensemble.seeds if not self._lacks_a_member(ensemble, seed)]
+            if (seeds := len(self.joint_runs(ensemble))) < len(possible):
+                told.append(f"{ensemble.name} ({seeds} of {len(possible)} seeds)")
         return told
+
+    def hopeless(self) -> list[str]:
+        """What will never have a score: every seed of a setting, or a member of an ensemble, diverged at once."""
+        settings = [
+            each.name
+            for each in self.row.settings
+            if self.diverged(each) == len(each.seeds)  # at the point that was chosen
+        ]
+        joint = [each for each in self.row.ensembles if all(self._lacks_a_member(each, seed) for seed in each.seeds)]
+        return settings + [ensemble.name for ensemble in joint]
+
+    def _lacks_a_member(self, ensemble: Ensemble, seed: int) -> bool:
+        """Whether one of them was trained and came to nothing."""
+        members = self._members(ensemble, seed)
+        return members is not None and not all((self.trial(member) or {})["scores"] for member in members)
 
     def joint_runs(self, ensemble: Ensemble) -> list[dict[str, Any]]:
         found = (self.joint(ensemble, seed) for seed in ensemble.seeds)
@@ -194,7 +210,7 @@ class Ledger:
 
     def _joint_due(self, ensemble: Ensemble, seed: int, kept: set[str]) -> Iterator[Job | JointJob]:
         members = self._members(ensemble, seed)
-        if members is None or not all((self.trial(member) or {})["scores"] for member in members):
+        if members is None or self._lacks_a_member(ensemble, seed):
             return
         lost = [member for member in members if self.folder_name(member) not in kept]
         yield from lost  # trained in an earlier call, whose runs are gone: once more

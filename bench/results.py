@@ -47,11 +47,12 @@ def main() -> None:
         runner.time_each_alone()
     elif not options.page:
         runner.work()
-    if (text := page(ledger)) is None:
+    if (text := page(ledger)) is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / f"{options.row}.md").write_text(text, encoding="utf-8")
+        print(text)
+    elif options.page:
         sys.exit(f"{options.row}: nothing of it is trained to its end yet; no page is written.")
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / f"{options.row}.md").write_text(text, encoding="utf-8")
-    print(text)
     if runner.failed:
         sys.exit(f"{len(runner.failed)} failed: {', '.join(sorted(runner.failed))}")
 

@@ -22,6 +22,9 @@ def page(ledger: Ledger) -> str | None:
         return None
     parts = [f"# {row.title}", _summary(ledger, every)]
     parts += [f"Not trained to the end yet: {', '.join(missing)}."] if (missing := ledger.missing()) else []
+    parts += (
+        [f"Diverged before any validation, with every seed: {', '.join(lost)}."] if (lost := ledger.hopeless()) else []
+    )
     parts += [f"For comparison: {row.anchor.strip()}"] if row.anchor else []
     parts += [f"## What was found\n\n{row.findings.strip()}"] if row.findings else []
     parts += [f"## Further scores\n\n{further}"] if (further := _further(every)) else []
@@ -42,7 +45,7 @@ without what was trained before (masked pre-training)."""
 def _summary(ledger: Ledger, every: Done) -> str:
     """One line a setting: its score beside what was published, and what it took."""
     means, columns = _means(every)
-    shown = columns if len(columns) <= _FEW else columns[:1]
+    shown = columns if len(columns) <= _FEW else [columns[0], *(name for name in ledger.row.beside if name in columns)]
     rows = []
     for (each, runs), values in zip(every, means, strict=True):
         cells = {"setting": each.name, "year": str(each.year or ""), "seeds": str(len(runs))}
@@ -53,7 +56,7 @@ def _summary(ledger: Ledger, every: Done) -> str:
 
 
 _FEW = 4
-"""So many scores fit into the first table; where there are more, it has the first alone."""
+"""So many scores fit into the first table; where there are more, it has the first and what the row wants beside it."""
 _COSTS = ("year", "seeds", "parameters", "updates", "tokens/s alone", "minutes alone", "chosen")
 
 
@@ -112,7 +115,8 @@ def _setting_cells(ledger: Ledger, setting: Setting, runs: list[dict[str, Any]])
     if diverged := ledger.diverged(setting):
         cells["seeds"] = f"{len(runs)}, {diverged} diverged"
     if len(setting.points) > 1:
-        cells["chosen"] = f"point {setting.points.index(ledger.chosen(setting) or ()) + 1}"
+        choice = ledger.chosen(setting)
+        cells["chosen"] = "" if choice is None else f"point {setting.points.index(choice) + 1}"
     if alone := ledger.alone.get(setting.name):
         rate = alone["target_tokens_per_second"]
         cells["tokens/s alone"] = f"{rate:,.0f}"

@@ -28,7 +28,8 @@ class Setting:
     first: First | None
     year: int | None
     published: str
-    """What others found with such a model, in the row's score, and who; under which conditions, the anchor says."""
+    """What others found with such a model, and who; the anchor says under which conditions, the cell where the score
+    is not the row's first or the number is from memory."""
     seeds: tuple[int, ...]
     changes: tuple[str, ...]
     """NAME=VALUE, the row's own first."""
@@ -57,6 +58,8 @@ class Row:
     metrics: tuple[str, ...] | None
     score: str | None
     """The name of the score that stands first, in tables and pictures; the first of a trial's, where it is not said."""
+    beside: tuple[str, ...]
+    """Names of other scores that stand in the first table as well, where not all of them fit."""
     tests: dict[str, tuple[str, ...]]
     """Further test sets: name → source file, target file."""
     settings: tuple[Setting, ...]
@@ -76,7 +79,9 @@ def read_row(name: str, folder: Path = ROWS) -> Row:
     if name not in row_names(folder):
         sys.exit(f"ROW is {name!r}; bench/rows has {', '.join(row_names(folder))}.")
     content: dict[str, Any] = yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
-    points = tuple(tuple(point) for point in content.pop("tune", [[]]))
+    points = tuple(tuple(point) for point in content.pop("tune", [[]]) or ())
+    if not points:
+        sys.exit(f"bench/rows/{name}.yaml: tune has no point. Give one, or leave tune out.")
     changes = tuple(content.pop("set", ()))
     row = Row(
         name=name,
@@ -85,6 +90,7 @@ def read_row(name: str, folder: Path = ROWS) -> Row:
         findings=content.pop("findings", ""),
         metrics=tuple(content.pop("metrics")) if "metrics" in content else None,
         score=content.pop("score", None),
+        beside=tuple(content.pop("beside", ())),
         tests={test: tuple(files) for test, files in content.pop("tests", {}).items()},
         settings=tuple(_setting(dict(each), changes, points) for each in content.pop("settings")),
         ensembles=tuple(_ensemble(dict(each)) for each in content.pop("ensembles", ())),

@@ -27,12 +27,14 @@ from bench.row import Row, read_row
 from saccade.view.table import render
 
 SERVICE = "nvidia-cuda-mps-control"
-APART = 3.0
-"""Seconds between the starts of two rows: as long as one takes to ask for its places."""
+SERVICE_FOLDERS = {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/nvidia-mps", "CUDA_MPS_LOG_DIRECTORY": "/var/log/nvidia-mps"}
+"""Where it is talked to and where it writes, and where both are by default."""
 LOOK_EVERY = 1.0
 TELL_EVERY = 30.0
 PATIENCE = 60.0
-"""Seconds that rows have to end their trainings in, when they are told to."""
+"""Seconds: for a row to ask for its first places, and for rows to end their trainings when they are told to."""
+Rows = Mapping[str, subprocess.Popen[bytes]]
+"""Those that were begun, by name."""
 
 
 def main() -> None:
@@ -41,12 +43,19 @@ def main() -> None:
     if alone := [row.name for row in rows if row.alone]:
         sys.exit(f"{', '.join(alone)}: needs the machine to itself. Use python -m bench.results {alone[0]}.")
     options.out.mkdir(parents=True, exist_ok=True)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as share, multi_process_service(options.device):
         commands = {row.name: _command(row.name, options, share) for row in rows}
-        statuses = side_by_side(commands, options.out / "logs", lambda: _progress(rows, options.out))
-    print(told(rows, options.out, statuses, tuple(options.set)))
-    if any(statuses.values()):
-        sys.exit(f"Not all is well: see the logs in {options.out / 'logs'}.")
+        statuses = side_by_side(
+            commands,
+            options.out / "logs",
+            lambda: len(list(Path(share).iterdir())) / options.jobs,
+            lambda: _progress(rows, options.out, tuple(options.set)),
+        )
+    print(summary(rows, options.out, statuses, tuple(options.set)))
+    if failed := [name for name, status in statuses.items() if status]:
+        sys.exit(f"{', '.join(failed)}: did not end well; see the logs in {options.out / 'logs'}.")
 
 
 def _options() -> argparse.Namespace:
@@ -70,44 +79,58 @@ def _command(name: str, options: argparse.Namespace, share: str) -> list[str]:
 
 @contextmanager
 def multi_process_service(device: str) -> Iterator[None]:
-    """NVIDIA's, for what is started inside; nothing where it is not installed or runs already."""
-    if device == "cpu" or shutil.which(SERVICE) is None or "CUDA_MPS_PIPE_DIRECTORY" in os.environ:
+    """NVIDIA's, for what is started inside; nothing where it is not installed, runs already or cannot be started."""
+    running = "CUDA_MPS_PIPE_DIRECTORY" in os.environ or Path(SERVICE_FOLDERS["CUDA_MPS_PIPE_DIRECTORY"]).exists()
+    if device == "cpu" or shutil.which(SERVICE) is None or running:
         yield
         return
+    before = {name: os.environ.get(name) for name in SERVICE_FOLDERS}
     with tempfile.TemporaryDirectory() as folder:
-        places = {"CUDA_MPS_PIPE_DIRECTORY": f"{folder}/pipe", "CUDA_MPS_LOG_DIRECTORY": f"{folder}/log"}
-        for place in places.values():
-            Path(place).mkdir()
-        os.environ |= places
+        for name in SERVICE_FOLDERS:
+            os.environ[name] = tempfile.mkdtemp(dir=folder)
         try:
-            subprocess.run([SERVICE, "-d"], check=True)
+            if subprocess.run([SERVICE, "-d"], check=False).returncode:
+                print(f"{SERVICE} does not start: trainings take turns on the card.", file=sys.stderr, flush=True)
             yield
         finally:
-            subprocess.run([SERVICE], input="quit\n", text=True, check=False)
-            for name in places:
-                del os.environ[name]
+            subprocess.run([SERVICE], input="quit -t 10\n", text=True, check=False, timeout=PATIENCE)
+            for name, value in before.items():
+                os.environ.pop(name)
+                os.environ |= {} if value is None else {name: value}
 
 
-def side_by_side(commands: Mapping[str, list[str]], logs: Path, progress: Callable[[], str]) -> dict[str, int]:
-    """Run them all until they end; their exit statuses. An interrupt ends them, and waits for what they record."""
+def side_by_side(
+    commands: Mapping[str, list[str]], logs: Path, taken: Callable[[], float], progress: Callable[[], str]
+) -> dict[str, int]:
+    """Run them all until they end; their exit statuses. Whatever ends us ends them, and what they recorded stays.
+
+    `taken`: which share of the places has been asked for; a row begins when the one before it has asked.
+    """
     logs.mkdir(parents=True, exist_ok=True)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     running: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for name, command in commands.items():
-            time.sleep(APART if running else 0.0)
-            with (logs / f"{name}.log").open("wb") as log:
+            with (logs / f"{name}.log").open("ab") as log:
                 # In a session of its own: a Ctrl-C at the terminal reaches it through us, once.
                 running[name] = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            _wait_for_places(running[name], taken)
         _watch(running, progress)
     except KeyboardInterrupt:
         _end(running)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        return dict.fromkeys(running, 0)  # as it was asked for
+    except BaseException:
+        _end(running)
+        raise
     return {name: process.wait() for name, process in running.items()}
 
 
-def _watch(running: Mapping[str, "subprocess.Popen[bytes]"], progress: Callable[[], str]) -> None:
+def _wait_for_places(process: "subprocess.Popen[bytes]", taken: Callable[[], float]) -> None:
+    before, deadline = taken(), time.monotonic() + PATIENCE
+    while process.poll() is None and before == taken() < 1 and time.monotonic() < deadline:
+        time.sleep(min(LOOK_EVERY, 0.1))
+
+
+def _watch(running: Rows, progress: Callable[[], str]) -> None:
     last = time.monotonic()
     while any(process.poll() is None for process in running.values()):
         time.sleep(LOOK_EVERY)
@@ -116,31 +139,36 @@ def _watch(running: Mapping[str, "subprocess.Popen[bytes]"], progress: Callable[
             print(progress(), file=sys.stderr, flush=True)
 
 
-def _end(running: Mapping[str, "subprocess.Popen[bytes]"]) -> None:
-    for process in running.values():
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-    deadline = time.monotonic() + PATIENCE
-    for process in running.values():
-        try:
+def _end(running: Rows) -> None:
+    """Ask them to, and wait; those that do not hear, and all of them if we are asked once more, are killed."""
+    try:
+        for process in running.values():
+            process.send_signal(signal.SIGINT)  # one that has ended already hears nothing
+        deadline = time.monotonic() + PATIENCE
+        for process in running.values():
             process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+    except (KeyboardInterrupt, subprocess.TimeoutExpired):
+        for process in running.values():
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
-def _progress(rows: Sequence[Row], out: Path) -> str:
-    return "trainings recorded: " + ", ".join(f"{row.name} {Ledger(row, out).recorded}" for row in rows)
+def _progress(rows: Sequence[Row], out: Path, extra: tuple[str, ...]) -> str:
+    return "whole: " + ", ".join(f"{row.name} {_whole(row, out, extra)}" for row in rows)
 
 
-def told(rows: Sequence[Row], out: Path, statuses: Mapping[str, int], extra: tuple[str, ...] = ()) -> str:
-    """A line for each row: how many of its settings are whole, and whether it failed; then what is missing."""
+def _whole(row: Row, out: Path, extra: tuple[str, ...]) -> str:
+    settings = len(row.settings) + len(row.ensembles)
+    return f"{settings - len(Ledger(row, out, extra).missing())} of {settings}"
+
+
+def summary(rows: Sequence[Row], out: Path, statuses: Mapping[str, int], extra: tuple[str, ...]) -> str:
+    """A line for each row: how many of its settings are whole, and whether it ended well; then what is missing."""
     lines, missing = [], []
     for row in rows:
-        left, settings = Ledger(row, out, extra).missing(), len(row.settings) + len(row.ensembles)
-        lines.append(
-            {"row": row.name, "whole": f"{settings - len(left)} of {settings}", "status": str(statuses[row.name])}
-        )
-        missing += [f"{row.name}: {each}" for each in left]
+        lines.append({"row": row.name, "whole": _whole(row, out, extra), "status": str(statuses.get(row.name, ""))})
+        missing += [f"{row.name}: {each}" for each in Ledger(row, out, extra).missing()]
     table = render(lines, ["row", "whole", "status"])
     return "\n".join([table, *(["", "missing:", *missing] if missing else [])])
 

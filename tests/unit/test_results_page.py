@@ -63,6 +63,24 @@ def test_the_first_table_has_one_score_where_there_are_many(tmp_path: Path) -> N
     assert not any(name in summary for name in ("chrF", "TER", ", elsewhere"))
     heads = rest.strip().splitlines()[0]
     assert [head.strip() for head in heads.split("|")[1:-1]] == ["setting", "chrF", "TER", "WER", "BLEU, elsewhere"]
+    wanted = make_row(tmp_path, set=["also=chrF and TER and WER"], beside=["TER", "not there"])
+    summary = told_page(run(wanted, tmp_path)[0]).partition("## Further scores")[0]
+    assert [head.strip() for head in summary.splitlines()[2].split("|")[2:4]] == ["BLEU", "TER"]
+
+
+def test_what_diverged_with_every_seed_is_named_and_waited_for_no_more(tmp_path: Path) -> None:
+    settings = [{"name": "A", "set": ["diverges=1"]}, {"name": "B"}]
+    ensembles = [{"name": "both", "seeds": [1], "members": ["A", "B"]}]
+    ledger, _ = run(make_row(tmp_path, settings=settings, tune=[[]], ensembles=ensembles), tmp_path)
+    text = told_page(ledger)
+    assert "Diverged before any validation, with every seed: A, both." in text
+    assert ledger.missing() == []
+
+
+@pytest.mark.parametrize("tune", [[], None])
+def test_a_grid_without_a_point_is_refused(tune: list[list[str]] | None, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="tune has no point"):
+        make_row(tmp_path, tune=tune)
 
 
 def test_the_page_tells_what_is_not_trained_to_its_end(tmp_path: Path) -> None:
