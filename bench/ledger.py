@@ -74,11 +74,6 @@ class Ledger:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         return content
 
-    @property
-    def recorded(self) -> int:
-        """How many trainings there are, those of other points and recipes included."""
-        return sum(len(trials) for trials in self._trials.values())
-
     def trial(self, job: Job) -> dict[str, Any] | None:
         """What came of a job; the last one where it was trained twice."""
         found = self._found(job)

@@ -5,7 +5,7 @@ import statistics
 from typing import Any
 
 from bench.ledger import Job, Ledger
-from bench.row import Ensemble, Setting
+from bench.row import Ensemble, Row, Setting
 from saccade.view.table import markdown
 
 Done = list[tuple[Setting | Ensemble, list[dict[str, Any]]]]
@@ -27,7 +27,7 @@ def page(ledger: Ledger) -> str | None:
     )
     parts += [f"For comparison: {row.anchor.strip()}"] if row.anchor else []
     parts += [f"## What was found\n\n{row.findings.strip()}"] if row.findings else []
-    parts += [f"## Further scores\n\n{further}"] if (further := _further(every)) else []
+    parts += [f"## Further scores\n\n{further}"] if (further := _further(row, every)) else []
     parts += [f"## Every seed\n\n{_seeds(every)}\n\n{_INTERVALS}"]
     parts += [f"## On the way\n\n{course}"] if (course := _course(every)) else []
     parts += [_grid(ledger)] if any(len(setting.points) > 1 for setting in row.settings) else []
@@ -45,8 +45,7 @@ without what was trained before (masked pre-training)."""
 def _summary(ledger: Ledger, every: Done) -> str:
     """One line a setting: its score beside what was published, and what it took."""
     means, columns = _means(every)
-    shown = columns if len(columns) <= _FEW else [columns[0], *(name for name in ledger.row.beside if name in columns)]
-    rows = []
+    shown, rows = _shown(ledger.row, columns), []
     for (each, runs), values in zip(every, means, strict=True):
         cells = {"setting": each.name, "year": str(each.year or ""), "seeds": str(len(runs))}
         cells |= {"parameters": _millions(runs[0]["parameters"])} | {name: values.get(name, "") for name in shown}
@@ -60,13 +59,18 @@ _FEW = 4
 _COSTS = ("year", "seeds", "parameters", "updates", "tokens/s alone", "minutes alone", "chosen")
 
 
-def _further(every: Done) -> str:
+def _shown(row: Row, columns: list[str]) -> list[str]:
+    """What of the scores stands in the first table."""
+    return columns if len(columns) <= _FEW else [columns[0], *(name for name in row.beside if name in columns)]
+
+
+def _further(row: Row, every: Done) -> str:
     """The other scores, where they do not fit into the first table."""
     means, columns = _means(every)
-    if len(columns) <= _FEW:
-        return ""
-    rows = [{"setting": each.name} | values for (each, _), values in zip(every, means, strict=True)]
-    return markdown(rows, ["setting", *columns[1:]])
+    shown = _shown(row, columns)
+    others = [name for name in columns if name not in shown]
+    lines = [{"setting": each.name} | values for (each, _), values in zip(every, means, strict=True)]
+    return markdown(lines, ["setting", *others]) if others else ""
 
 
 def _means(every: Done) -> tuple[list[dict[str, str]], list[str]]:

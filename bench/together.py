@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bench.ledger import Ledger
@@ -93,7 +93,8 @@ def multi_process_service(device: str) -> Iterator[None]:
                 print(f"{SERVICE} does not start: trainings take turns on the card.", file=sys.stderr, flush=True)
             yield
         finally:
-            subprocess.run([SERVICE], input="quit -t 10\n", text=True, check=False, timeout=PATIENCE)
+            with suppress(subprocess.TimeoutExpired):
+                subprocess.run([SERVICE], input="quit -t 10\n", text=True, check=False, timeout=PATIENCE)
             for name, value in before.items():
                 os.environ.pop(name)
                 os.environ |= {} if value is None else {name: value}
