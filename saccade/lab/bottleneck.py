@@ -97,13 +97,14 @@ class Report:
             f"the one with attention {attentive[-1].percent:.1f} %"
         )
         if plain[-1].interval.high >= attentive[-1].interval.low:
-            return f"The bottleneck is not behind here: {told}, and the intervals overlap."
+            return f"The bottleneck is not felt here: {told}, and the intervals overlap."
         shortest = f"{plain[0].percent:.1f} % on {LENGTHS[0][0]}–{LENGTHS[0][1]} characters"
         if plain[-1].interval.high < plain[0].interval.low:
-            return f"The bottleneck is behind, and more so the longer the input: {told}; it gets {shortest}."
+            return f"The bottleneck is felt, and more so the longer the input: {told}; the former gets {shortest}."
         return (
-            f"The bottleneck is behind: {told}. But it is behind on short inputs too ({shortest}): in these seconds it "
-            "has not learnt the task, so this says that it learns slowly, not that length is why."
+            f"The bottleneck is not what is seen here: {told}. But the former is behind on short inputs too "
+            f"({shortest}): in these seconds it has not learnt the task, which says that it learns slowly, not that "
+            "length is why."
         )
 
 
