@@ -29,6 +29,7 @@ def page(ledger: Ledger) -> str | None:
     parts += [f"## What was found\n\n{row.findings.strip()}"] if row.findings else []
     parts += [f"## Further scores\n\n{further}"] if (further := _further(row, every)) else []
     parts += [f"## Every seed\n\n{_seeds(every)}\n\n{_INTERVALS}"]
+    parts += [_HELD] if any("held_memory_bytes" in run for _, runs in every for run in runs) else []
     parts += [f"## On the way\n\n{course}"] if (course := _course(every)) else []
     parts += [_grid(ledger)] if any(len(setting.points) > 1 for setting in row.settings) else []
     parts += [f"## How it was made\n\n{_made(ledger, every)}"]
@@ -40,6 +41,7 @@ Intervals are 95 %: bootstrap over the test lines, or Wilson's of a share of the
 training seed, which is why seeds stand as rows of their own. tokens/s: non-padding target tokens in training, median
 over the log, while other trainings shared the machine; alone: the later 300 of 600 updates with the machine to itself,
 without what was trained before (masked pre-training)."""
+_HELD = "Peak memory: of tensors. Held: what the process took of the card for them, captured graphs included."
 
 
 def _summary(ledger: Ledger, every: Done) -> str:
@@ -144,7 +146,8 @@ def _seeds(every: Done) -> str:
                 cells[score["name"]] = f"{score['value']:.{places}f}{interval}"
                 columns += [score["name"]] if score["name"] not in columns else []
             rows.append(cells | _costs(run))
-    return markdown(rows, [*columns, "best update", "tokens/s", "time", "peak memory"])
+    costs = ["best update", "tokens/s", "time", "peak memory"]
+    return markdown(rows, [*columns, *costs, *(["held"] if any("held" in row for row in rows) else [])])
 
 
 def _course(every: Done) -> str:
@@ -181,7 +184,8 @@ def _costs(run: dict[str, Any]) -> dict[str, str]:
         return {}
     before = run.get("first", {}).get("seconds", 0.0)
     rate = run["target_tokens_per_second"]
-    return {
+    held = {"held": f"{run['held_memory_bytes'] / 2**30:.2f} GiB"} if "held_memory_bytes" in run else {}
+    return held | {
         "best update": f"{run['best_update']:,}" + (f" (mean of {run['averaged']})" if run.get("averaged") else ""),
         "tokens/s": "" if rate is None else f"{rate:,.0f}",
         "time": f"{(run['seconds'] + before) / 60:.1f} min",

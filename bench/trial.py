@@ -76,7 +76,7 @@ def _trial(options: argparse.Namespace, folder: Path, first: Path) -> dict[str, 
     rates = course.rates[len(course.rates) // 2 :] if options.speed else course.rates
     told |= {"seed": options.seed, "settings": options.set} | _costs(run)
     told |= {"target_tokens_per_second": statistics.median(rates) if rates else None}
-    told |= {"peak_memory_bytes": _peak(options.device), **made_with()}
+    told |= {**peak_memory(options.device), **made_with()}
     told |= {"valid": run.finished.best, "metric": recipe.train.metric, "best_update": run.finished.best_update}
     told |= {"course": course.told(recipe.train.metric)}
     if options.speed or not run.finished.best:  # without a best it diverged before the first validation
@@ -168,12 +168,14 @@ def _costs(run: "TrainedRun") -> dict[str, Any]:
     return {"updates": finished.update, "tokens": finished.tokens, "seconds": finished.seconds}
 
 
-def _peak(device: str) -> int:
+def peak_memory(device: str) -> dict[str, int]:
+    """Of tensors, and what the process held of a card for them: captured graphs keep more than is in use at a time."""
     import torch
 
     if torch.cuda.is_available() and device != "cpu":
-        return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        held = torch.cuda.max_memory_reserved()
+        return {"peak_memory_bytes": torch.cuda.max_memory_allocated(), "held_memory_bytes": held}
+    return {"peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 
 def made_with() -> dict[str, Any]:

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from bench.peers.marian_search import Search
 from bench.row import read_row
 from bench.test_sets import read_sides
-from bench.trial import made_with
+from bench.trial import made_with, peak_memory
 from saccade.data.batching import Plan, Rows
 from saccade.data.files import Counts
 from saccade.data.splits import split_pairs
@@ -110,7 +110,7 @@ def _trial(ready: TranslateReady, base: Path, row_name: str, device: torch.devic
         "seconds": watch.seconds,
         "target_tokens_per_second": rate,
         "parameters": sum(each.numel() for each in model.parameters() if each.requires_grad),  # sinusoids are none
-        "peak_memory_bytes": torch.cuda.max_memory_allocated() if device.type == "cuda" else 0,
+        **peak_memory(device.type),
     }
     if rate and device.type == "cuda":
         told["utilisation"] = _utilisation(ready, rate, device)

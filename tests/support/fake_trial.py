@@ -50,6 +50,8 @@ def main() -> None:
         "scores": [] if "diverges" in given else [score],
         "tests": {} if "diverges" in given else {"elsewhere": [score]},
     }
+    if "held" in given:
+        told["held_memory_bytes"] = 3 * 2**30
     if "also" in given:
         told["scores"] += [score | {"name": name} for name in given["also"].split(" and ")]
     if "way" in given and options.seed > 1:

@@ -182,3 +182,14 @@ def test_numbers_stay_in_names_where_one_setting_has_both(tmp_path: Path) -> Non
     summary = told_page(run(make_row(tmp_path, settings=settings, tune=[[]]), tmp_path)[0]).split("## ")[0]
     assert "BLEU, 2016 flickr" in summary
     assert "BLEU, 2017 flickr" in summary
+
+
+def test_what_a_process_held_of_the_card_stands_beside_the_peak_of_its_tensors(tmp_path: Path) -> None:
+    settings = [{"name": "A", "seeds": [1], "set": ["held=1"]}, {"name": "B", "seeds": [1]}]
+    text = told_page(run(make_row(tmp_path, settings=settings), tmp_path)[0])
+    seeds = text.split("## Every seed")[1].split("##")[0]
+    first, second = (line for line in seeds.splitlines() if line.startswith(("| A ", "| B ")))
+    assert [cell.strip() for cell in first.split("|")[-3:-1]] == ["1.00 GiB", "3.00 GiB"]
+    assert [cell.strip() for cell in second.split("|")[-3:-1]] == ["1.00 GiB", ""]
+    assert "Held:" in text
+    assert "Held:" not in told_page(run(make_row(tmp_path), tmp_path / "other")[0])
