@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saccade.cli.streams import count, say, tell, to_json
-from saccade.errors import UsageError
+from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
     from saccade.data.check import Side, SplitReport
@@ -111,14 +111,27 @@ def get(
     from saccade.data.catalogue import find
     from saccade.data.fetch import fetch
 
+    names = list(dict.fromkeys(names))
     for name in names:
         find(name)
+    failed: dict[str, SaccadeError] = {}
     for name in names:
-        for file in fetch(name, to, offline=offline, tell=tell):
-            how = {"there": "was there", "mirror": "from SACCADE_DATA", "address": "downloaded"}[file.came]
-            tell(f"{file.path}: {how}, checked")
+        try:
+            for file in fetch(name, to, offline=offline, tell=tell):
+                how = {"there": "was there", "mirror": "from SACCADE_DATA", "address": "downloaded"}[file.came]
+                tell(f"{file.path}: {how}, checked")
+        except SaccadeError as error:
+            if len(names) == 1:
+                raise
+            tell(str(error))
+            failed[name] = error
+            continue
         say(str(to / name))
-    tell(f"Recipes find them by: export SACCADE_DATA={shlex.quote(str(to.absolute()))}")
+    if len(failed) < len(names):
+        tell(f"Recipes find them by: export SACCADE_DATA={shlex.quote(str(to.absolute()))}")
+    if failed:
+        told = f"{', '.join(failed)}: not fetched; why is told above. The others are there."
+        raise SaccadeError(told if len(failed) < len(names) else "nothing was fetched; why is told above.")
 
 
 def list_sets(

@@ -12,7 +12,7 @@ import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal, cast
@@ -20,10 +20,19 @@ from typing import IO, Literal, cast
 from saccade.data.catalogue import CatalogueFile, DataSet, find
 from saccade.errors import SaccadeError, UsageError
 
+try:
+    import fcntl
+except ImportError:  # a system without it: two commands at once may then spoil each other's parts
+    fcntl = None  # type: ignore[assignment]
+
 CHUNK = 1 << 18
 ATTEMPTS = 5
 WAIT = 0.5
 """Seconds before the first new attempt; twice as long before each other."""
+LONGEST_WAIT = 60.0
+"""Seconds that a server is waited for, however long it asks for."""
+LATER = (http.HTTPStatus.REQUEST_TIMEOUT, http.HTTPStatus.TOO_EARLY, http.HTTPStatus.TOO_MANY_REQUESTS)
+"""Answers of the 400s after which the same request may be made again."""
 TIMEOUT = 30.0
 PART = ".part"
 _BROKEN = (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile)  # of a packed file
@@ -49,23 +58,62 @@ def fetch(
     """Bring the files of a data set to `to`/name, one by one; a file that is there and right is left alone.
 
     `mirror` is a folder of data sets that is asked first, by default the one that SACCADE_DATA names. What does not
-    have the catalogue's sum is never kept.
+    have the catalogue's sum is never kept. Two that fetch to one folder take turns.
     """
     wanted = find(name)
     if mirror is None and (given := os.environ.get("SACCADE_DATA")):
         mirror = Path(given)
+    if mirror is not None and not mirror.is_dir():
+        tell(f"SACCADE_DATA: {mirror} is no folder; nothing is taken from there.")
+        mirror = None
     if mirror is not None and mirror.resolve() == to.resolve():
         mirror = None
-    folder = to / name
+    with _own(to / name, tell) as folder:
+        errand = _Errand(name, wanted, folder, mirror, offline, tell)
+        for file in wanted.files:
+            yield errand.bring(file)
+        for file, entry in wanted.files.items():
+            if entry.address:
+                _forget(_part(folder / file, entry))  # archives, and what an earlier command left
+
+
+@contextmanager
+def _own(folder: Path, tell: Told) -> Generator[Path]:
+    """The folder, which nobody else fetches to meanwhile; gone at the end if nothing came into it."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    handle = _locked(folder, tell)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{folder}: cannot be made: {error.strerror or error}. Choose another folder.") from None
-    errand = _Errand(name, wanted, folder, mirror, offline, tell)
-    for file in wanted.files:
-        yield errand.bring(file)
-    for archive in errand.archives.values():
-        archive.unlink(missing_ok=True)
+        yield folder
+    finally:
+        with suppress(OSError):  # one of them is not empty
+            for each in made:
+                each.rmdir()
+        os.close(handle)
+
+
+def _locked(folder: Path, tell: Told) -> int:
+    """A handle on the folder, made where it is not there, that holds its lock."""
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(folder, os.O_RDONLY)
+        except OSError as error:
+            raise UsageError(f"{folder}: cannot be made: {error.strerror or error}. Choose another folder.") from None
+        if fcntl is None:
+            return handle
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell(f"{folder}: another command fetches to it; waiting for that to end.")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if folder.exists() and os.path.samestat(os.fstat(handle), folder.stat()):
+            return handle
+        os.close(handle)  # whoever had the lock has taken the folder away, empty as it was
+
+
+def _forget(path: Path) -> None:
+    with suppress(OSError):  # it is not there, or all is read-only
+        path.unlink()
 
 
 @dataclass
@@ -85,6 +133,7 @@ class _Errand:
             if (wrong := difference(path, entry)) is not None:
                 raise UsageError(f"{path}: is there, but {wrong}. Remove it, or choose another folder.")
             return Fetched(path, "there")
+        damaged = False
         if self.mirror is not None and (copy := self.mirror / self.name / file).is_file():
             if (wrong := difference(copy, entry)) is None:
                 with _beside(path) as temporary:
@@ -92,13 +141,15 @@ class _Errand:
                     temporary.replace(path)
                 return Fetched(path, "mirror")
             self.tell(f"{copy}: {wrong}; it is not used.")
+            damaged = True
         if entry.address is None:
             raise UsageError(
                 f"{self.name}/{file}: has no public address, since it was cut or joined from other files; "
                 f"{self.wanted.home} tells of them. Put it into a folder of data sets and name that by SACCADE_DATA."
             )
         if self.offline:
-            raise UsageError(f"{self.name}/{file}: is in no mirror, and nothing may be downloaded (--offline).")
+            lacks = "is damaged in the mirror" if damaged else "is in no mirror"
+            raise UsageError(f"{self.name}/{file}: {lacks}, and nothing may be downloaded (--offline).")
         content = _downloaded(entry, path, self.archives, self.tell)
         with _beside(path) as temporary:
             temporary.write_bytes(_packed(content, file))
@@ -108,14 +159,14 @@ class _Errand:
 
 @contextmanager
 def _beside(path: Path) -> Generator[Path]:
-    """A temporary name in the same folder, gone at the end whatever happens."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """A temporary name in the same folder, gone at the end; one that a killed command left is written over."""
+    temporary = path.with_name(f".{path.name}.tmp")
     try:
         yield temporary
     except OSError as error:
         raise SaccadeError(f"{path}: cannot be written: {error.strerror or error}.") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        _forget(temporary)
 
 
 # What is in a file
@@ -179,32 +230,39 @@ def _formed(content: bytes, entry: CatalogueFile) -> bytes:
 
 def _downloaded(entry: CatalogueFile, path: Path, archives: dict[str, Path], tell: Told) -> bytes:
     """The text of a file from its address. A part that was left of an earlier attempt may be of something else."""
-    address = str(entry.address)
-    part = path.with_name(f".{address.rpartition('/')[2] if entry.member else path.name}{PART}")
-    again = part.exists() and address not in archives
-    if address not in archives:
+    address, part = str(entry.address), _part(path, entry)
+    left = part.exists() and address not in archives
+    if not part.exists() or (left and _checked(part, entry)[1]):  # what was left may be all of it
         download(address, part, tell)
-    while True:
-        wrong = None
-        try:
-            content = _formed(_extracted(part, entry), entry)
-            if len(content) != entry.bytes:
-                wrong = f"has {len(content):,} bytes where the catalogue has {entry.bytes:,}"
-            else:
-                wrong = _sum_difference(hashlib.sha256(content).hexdigest(), entry)
-        except _BROKEN as error:
-            wrong = f"cannot be unpacked: {error}"
-        if wrong is None:
-            if entry.member:
-                archives[address] = part
-            else:
-                part.unlink()
-            return content
-        part.unlink(missing_ok=True)
-        if not again:
-            raise SaccadeError(f"{address}: what came from there {wrong}. Nothing of it was kept.")
-        again = False
+    content, wrong = _checked(part, entry)
+    if wrong and left:
+        _forget(part)
         download(address, part, tell)
+        content, wrong = _checked(part, entry)
+    if wrong:
+        _forget(part)
+        raise SaccadeError(f"{address}: what came from there {wrong}. Nothing of it was kept.")
+    if entry.member:
+        archives[address] = part
+    else:
+        _forget(part)
+    return content
+
+
+def _part(path: Path, entry: CatalogueFile) -> Path:
+    """Where what comes from its address is kept until all of it is there."""
+    return path.with_name(f".{str(entry.address).rpartition('/')[2] if entry.member else path.name}{PART}")
+
+
+def _checked(part: Path, entry: CatalogueFile) -> tuple[bytes, str | None]:
+    """The text of the file in what was downloaded, and what is wrong with it."""
+    try:
+        content = _formed(_extracted(part, entry), entry)
+    except _BROKEN as error:
+        return b"", f"cannot be unpacked: {error}"
+    if len(content) != entry.bytes:
+        return content, f"has {len(content):,} bytes where the catalogue has {entry.bytes:,}"
+    return content, _sum_difference(hashlib.sha256(content).hexdigest(), entry)
 
 
 def _extracted(part: Path, entry: CatalogueFile) -> bytes:
@@ -226,9 +284,10 @@ def _up_to(text: IO[bytes], entry: CatalogueFile) -> bytes:
 
 def download(address: str, part: Path, tell: Told = lambda _: None) -> None:
     """Into the file `part`; what is there already is not asked for again."""
+    pause = 0.0
     for attempt in range(ATTEMPTS):
-        if attempt:
-            time.sleep(WAIT * 2 ** (attempt - 1))
+        time.sleep(pause)
+        pause = WAIT * 2**attempt
         try:
             if _some(address, part):
                 return
@@ -237,16 +296,21 @@ def download(address: str, part: Path, tell: Told = lambda _: None) -> None:
             if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and part.exists():
                 part.unlink()  # longer than what is there: it is of something else
                 continue
-            if error.code < http.HTTPStatus.INTERNAL_SERVER_ERROR:
+            if error.code < http.HTTPStatus.INTERNAL_SERVER_ERROR and error.code not in LATER:
                 raise SaccadeError(f"{address}: cannot be had: {error.code} {error.reason}.") from None
+            pause = max(pause, _asked_to_wait(error))
             reason = f"{error.code} {error.reason}"
         except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
             reason = str(getattr(error, "reason", None) or error or type(error).__name__)
         tell(f"{address}: {reason}; attempt {attempt + 1} of {ATTEMPTS}.")
-    raise SaccadeError(
-        f"{address}: cannot be had: {reason}. What came so far is kept, and the same command goes on from there; "
-        "SACCADE_DATA can name a folder that has the data."
-    )
+    kept = "What came so far is kept, and the same command goes on from there. " if part.exists() else ""
+    raise SaccadeError(f"{address}: cannot be had: {reason}. {kept}SACCADE_DATA can name a folder that has the data.")
+
+
+def _asked_to_wait(error: urllib.error.HTTPError) -> float:
+    """Seconds, by the header Retry-After; a date in it is not read."""
+    told = error.headers.get("Retry-After") or ""
+    return min(float(told), LONGEST_WAIT) if told.isascii() and told.isdigit() else 0.0
 
 
 def _some(address: str, part: Path) -> bool:

@@ -13,6 +13,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, TypeVar
 
+from saccade.data.catalogue import catalogue
 from saccade.data.counts import PLACES_PER_KIND, Kind, many
 from saccade.data.counts import Counts as Counts
 from saccade.data.json_rows import heads_of, joined_of, read_row
@@ -60,7 +61,10 @@ def locate(name: str, base: Path) -> File:
         return File(name, base / name)
     folder = os.environ.get("SACCADE_DATA")
     if not folder:
-        raise UsageError(f"{name}: the variable SACCADE_DATA is not set. Set SACCADE_DATA to the folder with the data.")
+        raise UsageError(
+            f"{name}: the variable SACCADE_DATA is not set. Set SACCADE_DATA to the folder with the data."
+            f"{_where_to_get(name)}"
+        )
     return File(name, Path(folder, name[variable.end() :].lstrip("/")))
 
 
@@ -71,7 +75,16 @@ def raw_lines(file: File) -> Generator[bytes, None, None]:
             yield from unpacked
     except _UNREADABLE as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UsageError(f"{file.name}: cannot be read: {reason.rstrip('.')} ({file.path}).") from None
+        hint = _where_to_get(file.name) if isinstance(error, FileNotFoundError) else ""
+        raise UsageError(f"{file.name}: cannot be read: {reason.rstrip('.')} ({file.path}).{hint}") from None
+
+
+def _where_to_get(name: str) -> str:
+    """A command that fetches a file below SACCADE_DATA, if the catalogue has it."""
+    folder, _, file = name.partition("/")[2].partition("/")
+    if not name.startswith("$") or folder not in catalogue() or file not in catalogue()[folder].files:
+        return ""
+    return f" `saccade data get {folder}` fetches it."
 
 
 def _unpacked(stream: io.BufferedReader) -> IO[bytes]:

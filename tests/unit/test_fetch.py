@@ -1,84 +1,21 @@
 """Data sets come from a mirror or their address, whole and checked or not at all."""
 
 import gzip
-import hashlib
 import io
 import os
 import re
-import threading
 import zipfile
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import saccade
-from saccade.data import catalogue as catalogue_module
-from saccade.data import fetch as fetch_module
-from saccade.data.catalogue import CatalogueFile, DataSet, catalogue, find
+from saccade.data.catalogue import catalogue, find
 from saccade.data.fetch import difference, fetch
 from saccade.errors import SaccadeError, UsageError
 from tests.support.cli import saccade_command
-
-TEXT = b"".join(b"line %d of a text\n" % n for n in range(40_000))  # more than one chunk
-
-
-class Site:
-    """A server of files; its faults are told to it beforehand."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-        self.asked: list[tuple[str, str | None]] = []
-        self.breaks_after: list[int] = []
-        """Of the next answers, after how many bytes the connection ends."""
-        self.fails_with: list[int] = []
-        self.knows_ranges = True
-        site = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                site.answer(self)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def address(self, name: str) -> str:
-        return f"http://127.0.0.1:{self.server.server_address[1]}/{name}"
-
-    def answer(self, to: BaseHTTPRequestHandler) -> None:
-        wanted = to.headers.get("Range")
-        self.asked.append((to.path[1:], wanted))
-        if self.fails_with:
-            to.send_error(self.fails_with.pop(0))
-            return
-        if to.path[1:] not in self.files:
-            to.send_error(404)
-            return
-        content = self.files[to.path[1:]]
-        begin = int(wanted[len("bytes=") : -1]) if wanted and self.knows_ranges else 0
-        if begin >= len(content) and begin:
-            to.send_error(416)
-            return
-        to.send_response(206 if begin else 200)
-        to.send_header("Content-Length", str(len(content) - begin))
-        to.end_headers()
-        sent = content[begin:]
-        to.wfile.write(sent[: self.breaks_after.pop(0)] if self.breaks_after else sent)
-
-
-@pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setattr(fetch_module, "WAIT", 0.0)
-    monkeypatch.delenv("SACCADE_DATA", raising=False)
-    found = Site()
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
+from tests.support.site import TEXT, Site, entry, known, names
+from tests.support.site import site as site
 
 
 @pytest.fixture
@@ -87,19 +24,6 @@ def data_folder() -> Path:
     if not folder or not (Path(folder) / "multi30k").is_dir():
         pytest.skip("the data sets are not there: set SACCADE_DATA to the folder that holds them")
     return Path(folder)
-
-
-def known(monkeypatch: pytest.MonkeyPatch, **files: CatalogueFile) -> None:
-    of = DataSet(about="a set", licence="none", home="https://example.org", files=dict(files))
-    monkeypatch.setattr(catalogue_module, "catalogue", lambda: {"set": of})
-
-
-def entry(content: bytes, address: str | None = None, **more: Any) -> CatalogueFile:
-    return CatalogueFile(bytes=len(content), sha256=hashlib.sha256(content).hexdigest(), address=address, **more)
-
-
-def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
 
 
 def test_files_are_downloaded_unpacked_packed_and_checked(
@@ -185,7 +109,7 @@ def test_what_does_not_have_the_sum_is_not_kept(
     known(monkeypatch, a=entry(TEXT, site.address("a")))
     with pytest.raises(SaccadeError, match=reason):
         list(fetch("set", tmp_path))
-    assert names(tmp_path / "set") == set()
+    assert names(tmp_path) == set()  # not so much as an empty folder
 
 
 def test_a_broken_archive_is_told(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,8 +223,8 @@ def test_every_file_that_recipes_and_rows_read_is_in_the_catalogue() -> None:
 def test_the_catalogue_is_of_the_data_that_recipes_read(data_folder: Path) -> None:
     large = ("europarl-en-de", "imdb")
     for name, each in catalogue().items():
-        for file, entry in each.files.items() if name not in large else ():
-            assert difference(data_folder / name / file, entry) is None, file
+        for file, noted in each.files.items() if name not in large else ():
+            assert difference(data_folder / name / file, noted) is None, file
 
 
 def test_data_sets_by_command(tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
