@@ -22,16 +22,20 @@ One protocol for every row, so that the lines of a table can be compared with ea
   `bench/rows/name.yaml`, as recipes of the package and changes to them. Each training is a process of its own;
   `JOBS` of them share the machine, of several rows where `ROW` names several (`bench/together.py`).
 - **One grid.** Where a row has `tune`, every setting is trained at the same points of the same grid with its first
-  seed. The point that is best on the validation data is trained with the other seeds, and those are reported. Test
-  data choose nothing: not the point, not the checkpoint, not the number of updates. (Tiny Shakespeare alone has no
-  test part, and others score its validation part; its page says so.)
+  seed. The point that is best on the validation data is trained with the other seeds; these and the first are reported.
+  Test data choose nothing: not the point, not the checkpoint, not the number of updates. (Tiny Shakespeare alone has no
+  test part, and others score its validation part; its page says so.) Only summaries do: the table below and README's
+  show which of several settings came out highest on the test data.
 - **Published numbers stand beside ours**, and a page says how their conditions differ. Where we are clearly below one,
-  it tells what was tried to find out why, and what came of it.
+  it tells what was tried to find out why, and what came of it, or that nothing was tried yet.
 - **Seeds are shown.** A page gives the mean over the seeds with their standard deviation, then every seed with its
   own interval over the test lines.
-- **Budgets are updates.** Trainings share a card, so none is cut by the clock unless its page says so.
-- **Everything is kept.** The JSON beside a page has every training of the row, the points that lost included, with
-  changes, seed, validation and test scores, costs, versions and commit.
+- **Budgets are updates.** Trainings share a card, so none is cut by the clock unless its page says so. Settings of a
+  row need not have equally many: recurrent models have fewer than Transformers on Multi30k (3,500 and 5,000) and
+  CMUdict (10,000 and 20,000), which a page shows in its column `updates`.
+- **Every training is kept** that was made with a row as it stands: the JSON beside a page has the points that lost,
+  too, with changes, seed, validation and test scores, costs, versions and commit. Trainings of earlier versions of a
+  row are in the repository's history. What findings tell of further trials, often on one core, is told there alone.
 - **Cost is measured apart.** `--alone` times the later 300 of 600 updates of each setting with the machine to itself.
 
 `make results-quick` does all of it in minutes on a CPU, with generated data. `python -m bench.lineage ROW` draws a
@@ -44,6 +48,9 @@ Rows of one point have no grid: their settings are given, as published or by the
 """
 
 
+_HIGHEST = "best on the test data"
+
+
 def front_page(rows: list[Row], folder: Path) -> str:
     lines = []
     for row in rows:
@@ -54,24 +61,26 @@ def front_page(rows: list[Row], folder: Path) -> str:
         cells = {"row": f"`{row.name}`", "what": title, "settings": str(len(row.settings))}
         cells["points"] = str(len(row.settings[0].points))
         cells["recorded"] = f"{len(recorded)} of {len(row.settings)}"
-        cells["best"] = "" if ledger.missing() else _best(ledger)
+        cells[_HIGHEST] = "" if ledger.missing() else _best(ledger)
         lines.append(cells)
-    table = markdown(lines, ["row", "what", "settings", "points", "recorded", "best"])
+    table = markdown(lines, ["row", "what", "settings", "points", "recorded", _HIGHEST])
     return f"{PROTOCOL}\n{table}\n\n{WITHOUT_A_GRID}"
 
 
 def _best(ledger: Ledger) -> str:
-    """The setting with the best mean of the row's score."""
+    """The setting or ensemble with the best mean of the row's score, and over how many seeds where that is one."""
+    done = [(each.name, ledger.runs(each)) for each in ledger.row.settings]
+    done += [(each.name, ledger.joint_runs(each)) for each in ledger.row.ensembles]
     found = []
-    for setting in ledger.row.settings:
-        if (runs := ledger.runs(setting)) and runs[0]["scores"]:
-            name = runs[0]["scores"][0]["name"]
-            found.append((statistics.mean(run["scores"][0]["value"] for run in runs), name, setting.name))
+    for name, runs in done:
+        if runs and runs[0]["scores"]:
+            mean = statistics.mean(run["scores"][0]["value"] for run in runs)
+            found.append((mean, runs[0]["scores"][0]["name"], name, len(runs)))
     if not found:
         return ""
     less = found[0][1] in {metric_name(key) for key in LOWER_IS_BETTER}
-    value, metric, setting_name = min(found) if less else max(found)
-    return f"{setting_name}: {metric} {value:.2f}"
+    value, metric, name, seeds = min(found) if less else max(found)
+    return f"{name}: {metric} {value:.2f}{' (one seed)' if seeds == 1 else ''}"
 
 
 def main() -> None:

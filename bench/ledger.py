@@ -71,7 +71,12 @@ class Ledger:
 
     def _content(self, name: str) -> dict[str, Any]:
         path = self.path(name)
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        if not path.exists():
+            return {}
+        try:
+            content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            sys.exit(f"{path}: is no JSON ({error}). Restore it, or remove it: its trainings are then made again.")
         return content
 
     def trial(self, job: Job) -> dict[str, Any] | None:

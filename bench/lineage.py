@@ -168,8 +168,12 @@ def main() -> None:
     options = parser.parse_args()
     row = read_row(options.row)
     metric, found = rungs(Ledger(row, options.results))
+    if not options.results.is_dir():
+        parser.error(f"--results is {options.results}, which is no folder")
+    if not any(each.year for each in (*row.settings, *row.ensembles)):
+        parser.error(f"{options.row}: no setting of it has a year, by which they are drawn")
     if not found:
-        parser.exit(2, f"{options.results}: nothing of {options.row} is trained to its end there.\n")
+        parser.error(f"{options.results}: nothing of {options.row} is trained to its end there")
     path = options.out or Path(f"docs/pictures/lineage-{options.row}.png")
     write_atomically(path, encode(draw(found, metric=metric, title=row.title)))
     print(path)

@@ -13,8 +13,10 @@ import argparse
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +36,15 @@ WAIT = 0.2
 
 def main() -> None:
     options = _options()
+    for number in (signal.SIGTERM, signal.SIGHUP):  # whatever ends us ends the trainings, too
+        signal.signal(number, signal.default_int_handler)
+    try:
+        _main(options)
+    except KeyboardInterrupt:
+        sys.exit(f"{options.row}: ended. What was recorded stays; the same command goes on from there.")
+
+
+def _main(options: argparse.Namespace) -> None:
     row = read_row(options.row)
     if unknown := set(options.only) - {setting.name for setting in row.settings}:
         sys.exit(f"--only is {', '.join(unknown)}; {options.row} has {', '.join(each.name for each in row.settings)}.")
@@ -41,6 +52,8 @@ def main() -> None:
         options.jobs = 1
     if options.share and (row.alone or options.alone):
         sys.exit("--share: what needs the machine to itself has no others beside it. Leave --share out.")
+    if not options.page:
+        _check_folder(options.out)
     ledger = Ledger(row, options.out, tuple(options.set))
     runner = Runner(row, ledger, options, options.keep)
     if options.alone:
@@ -52,9 +65,22 @@ def main() -> None:
         (options.out / f"{options.row}.md").write_text(text, encoding="utf-8")
         print(text)
     elif options.page:
-        sys.exit(f"{options.row}: nothing of it is trained to its end yet; no page is written.")
+        how = f"--set {' --set '.join(options.set)}" if options.set else "no --set"
+        sys.exit(
+            f"{options.row}: {options.out} has nothing that was trained to its end with {how}; no page is written."
+        )
     if runner.failed:
         sys.exit(f"{len(runner.failed)} failed: {', '.join(sorted(runner.failed))}")
+
+
+def _check_folder(out: Path) -> None:
+    """Before anything is trained: what cannot be recorded would be lost."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        sys.exit(f"--out is {out}, which cannot be written to: {error.strerror or error}. Name another folder.")
 
 
 def _options() -> argparse.Namespace:

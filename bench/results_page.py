@@ -137,6 +137,7 @@ def minutes_alone(runs: list[dict[str, Any]], rate: float) -> float:
 
 def _seeds(every: Done) -> str:
     rows, columns = [], ["setting", "seed"]
+    several = len({_machine(run) for _, runs in every for run in runs}) > 1
     for each, runs in every:
         for run in runs:
             cells = {"setting": each.name, "seed": str(run["seed"])}
@@ -145,9 +146,14 @@ def _seeds(every: Done) -> str:
                 interval = "" if score["low"] is None else f" [{score['low']:.{places}f}, {score['high']:.{places}f}]"
                 cells[score["name"]] = f"{score['value']:.{places}f}{interval}"
                 columns += [score["name"]] if score["name"] not in columns else []
-            rows.append(cells | _costs(run))
-    costs = ["best update", "tokens/s", "time", "peak memory"]
-    return markdown(rows, [*columns, *costs, *(["held"] if any("held" in row for row in rows) else [])])
+            rows.append(cells | _costs(run) | ({"machine": _machine(run)} if several else {}))
+    optional = [name for name in ("held", "machine") if any(name in row for row in rows)]
+    return markdown(rows, [*columns, "best update", "tokens/s", "time", "peak memory", *optional])
+
+
+def _machine(run: dict[str, Any]) -> str:
+    made: dict[str, Any] = run["environment"]
+    return made["gpu"] or made["processor"]
 
 
 def _course(every: Done) -> str:
@@ -172,7 +178,7 @@ def _course(every: Done) -> str:
 _QUARTERS = (25, 50, 75, 100)
 _COURSE = """\
 What one seed had reached on the validation data after each quarter of its updates, at the validation nearest to it.
-Training loss: the mean since the validation before the last, with dropout and smoothing."""
+Training loss: the mean between the last two validations, with dropout and smoothing."""
 
 
 def _three_places(value: float | None) -> str:
@@ -218,8 +224,7 @@ def _made(ledger: Ledger, every: Done) -> str:
     signatures = dict.fromkeys(s["signature"] for run in runs for s in run["scores"] if s["signature"])
     commits = dict.fromkeys(run["commit"] for run in runs)
     machines = dict.fromkeys(
-        f"{run['environment']['gpu'] or run['environment']['processor']}, "
-        f"torch {run['environment']['packages']['torch']}, Python {run['environment']['python']}"
+        f"{_machine(run)}, torch {run['environment']['packages']['torch']}, Python {run['environment']['python']}"
         for run in runs
     )
     lines = [f"- signature: `{signature}`" for signature in signatures]

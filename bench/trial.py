@@ -35,8 +35,17 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
+    from saccade.errors import SaccadeError
+
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that scratch folders go
+    try:
+        _main(options)
+    except SaccadeError as error:  # its words are enough
+        sys.exit(str(error))
+
+
+def _main(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         if options.members:
             told = _together(options)

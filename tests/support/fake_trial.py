@@ -1,13 +1,15 @@
 """Stands for a training in tests of the results' runner: answers at once, as `bench.trial` does.
 
 Changes say how: `score=3` is what it reaches on validation and test data, `fails=1` ends it with an error,
-`diverges=1` before any validation, `mumbles=1` with something else, `waits=SECONDS` late; `metric=NAME` is what
+`diverges=1` before any validation, `mumbles=1` with something else, `waits=SECONDS` late; `held=1` tells of a card;
+`metric=NAME` is what
 the score is called, `also=NAME and NAME` others, and with `way=VALUE` seeds from the second on tell of three
 validations.
 """
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -23,7 +25,9 @@ def main() -> None:
     if "log" in given:
         with Path(given["log"]).open("a", encoding="utf-8") as log:
             log.write(f"{options.set} {options.seed}\n")
-    time.sleep(float(given.get("waits", 0)))
+    if "waits" in given:
+        sys.stderr.write(f"pid {os.getpid()}\n")
+        time.sleep(float(given["waits"]))
     if "fails" in given:
         sys.exit("it was told to fail")
     if "mumbles" in given:

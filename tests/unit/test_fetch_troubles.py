@@ -27,7 +27,7 @@ def test_a_server_that_is_asked_too_often_is_given_the_time_it_asks_for(
     site.files, site.fails_with, site.asks_to_wait = {"a": TEXT}, [429, 429], "7"
     known(monkeypatch, a=entry(TEXT, site.address("a")))
     waited: list[float] = []
-    monkeypatch.setattr(fetch_module.time, "sleep", waited.append)
+    monkeypatch.setattr("saccade.data.fetch.time.sleep", waited.append)
     list(fetch("set", tmp_path))
     assert waited == [0.0, 7.0, 7.0]
     site.fails_with, site.asks_to_wait = [429], "86400"

@@ -4,7 +4,9 @@ import argparse
 import fcntl
 import json
 import os
+import signal
 import subprocess
+import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -292,7 +294,9 @@ def test_nothing_begins_behind_the_deadline(tmp_path: Path) -> None:
         (["quick", "--only", "nonsense"], "--only is nonsense; quick has LSTM without attention"),
         (["quick", "--jobs", "0"], "invalid int above 0 value: '0'"),
         (["quick", "--minutes", "0"], "invalid float above 0 value: '0'"),
-        (["quick", "--page", "--out", "empty"], "nothing of it is trained to its end yet"),
+        (["quick", "--page", "--out", "empty"], "empty has nothing that was trained to its end with no --set"),
+        (["quick", "--page", "--out", "empty", "--set", "a=1"], "trained to its end with --set a=1"),
+        (["quick", "--out", "/dev/null/x"], "which cannot be written to: Not a directory"),
     ],
 )
 def test_what_cannot_be_done_is_told(
@@ -304,3 +308,38 @@ def test_what_cannot_be_done_is_told(
         results.main()
     assert told in f"{error.value} {capsys.readouterr().err}"
     assert not (tmp_path / "empty").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_whatever_ends_the_command_ends_its_trainings(number: signal.Signals, tmp_path: Path) -> None:
+    """The command alone is told to end; the training it has begun is not there any more when it has."""
+    code = """
+import sys
+from pathlib import Path
+from bench import results
+from tests.support.rows import make_row
+
+row = make_row(Path(sys.argv.pop()), settings=[{"name": "A", "set": ["waits=60"]}])
+results.read_row = lambda name: row
+results.main()
+"""
+    command = [sys.executable, "-c", code, "made", "--jobs", "1", "--out", str(tmp_path / "out"), str(tmp_path)]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=root) as process:
+        assert process.stderr
+        begun = int(next(line for line in process.stderr if line.startswith("pid ")).split()[1])
+        process.send_signal(number)
+        told = process.stderr.read()
+    assert "the same command goes on from there" in told
+    assert "Traceback" not in told
+    with pytest.raises(ProcessLookupError):
+        os.kill(begun, 0)
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    row = make_row(tmp_path)
+    ledger, _ = run(row, tmp_path)
+    path = ledger.path("B")
+    path.write_text(path.read_text(encoding="utf-8")[:100], encoding="utf-8")
+    with pytest.raises(SystemExit, match=f"{path}: is no JSON"):
+        Ledger(row, ledger.folder)

@@ -193,3 +193,34 @@ def test_what_a_process_held_of_the_card_stands_beside_the_peak_of_its_tensors(t
     assert [cell.strip() for cell in second.split("|")[-3:-1]] == ["1.00 GiB", ""]
     assert "Held:" in text
     assert "Held:" not in told_page(run(make_row(tmp_path), tmp_path / "other")[0])
+
+
+def test_seeds_of_several_machines_name_theirs(tmp_path: Path) -> None:
+    settings = [{"name": "A", "seeds": [1, 2]}]
+    ledger, _ = run(make_row(tmp_path, settings=settings, tune=[[]]), tmp_path)
+    assert "| machine" not in told_page(ledger)
+    path = ledger.path("A")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["trials"][1]["environment"]["gpu"] = "a card"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    seeds = told_page(Ledger(ledger.row, ledger.folder)).split("## Every seed")[1].splitlines()
+    machines = [line.split("|")[-2].strip() for line in seeds if line.startswith("| A ")]
+    assert machines == ["a processor", "a card"]
+
+
+def test_the_front_page_counts_ensembles_and_tells_of_single_seeds(tmp_path: Path) -> None:
+    row = make_row(tmp_path, settings=[{"name": "A", "seeds": [1]}, {"name": "B", "seeds": [1, 2]}])
+    ledger, _ = run(row, tmp_path)
+    assert "A: BLEU 3.10 (one seed)" not in front_page([row], ledger.folder)
+    alone = make_row(tmp_path, settings=[{"name": "A", "seeds": [1]}])
+    assert "A: BLEU 3.10 (one seed)" in front_page([alone], ledger.folder)
+    joint = make_row(
+        tmp_path,
+        settings=[{"name": "A", "seeds": [1]}],
+        ensembles=[{"name": "both", "year": 2020, "seeds": [1], "members": ["A"]}],
+    )
+    of_both = Ledger(joint, ledger.folder)
+    member = Job(joint.settings[0], ("score=3",), 1)
+    score = {"name": "BLEU", "value": 9.0}
+    of_both.record(JointJob(joint.ensembles[0], 1, (member,)), {"seed": 1, "scores": [score], "tests": {}})
+    assert "both: BLEU 9.00" in front_page([joint], ledger.folder)

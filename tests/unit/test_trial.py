@@ -25,6 +25,13 @@ def told_by(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     return told
 
 
+def test_what_a_user_can_mend_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="Did you mean `updates`"):
+        told_by(monkeypatch, capsys, "--recipe", "dates", "--set", "train.udpates=20")
+
+
 def changes(*given: str) -> list[str]:
     return [word for change in given for word in ("--set", change)]
 
