@@ -170,7 +170,7 @@ def main() -> None:
     metric, found = rungs(Ledger(row, options.results))
     if not options.results.is_dir():
         parser.error(f"--results is {options.results}, which is no folder")
-    if not any(each.year for each in (*row.settings, *row.ensembles)):
+    if not any([*(each.year for each in row.settings), *(each.year for each in row.ensembles)]):
         parser.error(f"{options.row}: no setting of it has a year, by which they are drawn")
     if not found:
         parser.error(f"{options.results}: nothing of {options.row} is trained to its end there")

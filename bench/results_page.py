@@ -153,7 +153,7 @@ def _seeds(every: Done) -> str:
 
 def _machine(run: dict[str, Any]) -> str:
     made: dict[str, Any] = run["environment"]
-    return made["gpu"] or made["processor"]
+    return str(made["gpu"] or made["processor"])
 
 
 def _course(every: Done) -> str:

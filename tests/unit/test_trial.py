@@ -32,6 +32,20 @@ def test_what_a_user_can_mend_is_told_in_one_line(
         told_by(monkeypatch, capsys, "--recipe", "dates", "--set", "train.udpates=20")
 
 
+def test_a_training_that_is_ended_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ended(_: object, folder: Path, __: Path) -> None:
+        folder.mkdir()
+        (folder / "config.json").touch()
+        raise SystemExit(143)  # as its handler of SIGTERM does
+
+    monkeypatch.setattr(trial, "_trial", ended)
+    with pytest.raises(SystemExit, match="143"):
+        told_by(monkeypatch, capsys, "--recipe", "dates", "--folder", str(tmp_path / "kept" / "one"))
+    assert list((tmp_path / "kept").iterdir()) == []
+
+
 def changes(*given: str) -> list[str]:
     return [word for change in given for word in ("--set", change)]
 
