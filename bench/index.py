@@ -24,18 +24,18 @@ One protocol for every row, so that the lines of a table can be compared with ea
 - **One grid.** Where a row has `tune`, every setting is trained at the same points of the same grid with its first
   seed. The point that is best on the validation data is trained with the other seeds; these and the first are reported.
   Test data choose nothing: not the point, not the checkpoint, not the number of updates. (Tiny Shakespeare alone has no
-  test part, and others score its validation part; its page says so.) Only summaries do: the table below and README's
-  show which of several settings came out highest on the test data.
+  test part, and others score its validation part; its page says so.) Of several settings, the
+  table below and README's show the one with the best score on the test data; nothing else is chosen so.
 - **Published numbers stand beside ours**, and a page says how their conditions differ. Where we are clearly below one,
   it tells what was tried to find out why, and what came of it, or that nothing was tried yet.
 - **Seeds are shown.** A page gives the mean over the seeds with their standard deviation, then every seed with its
   own interval over the test lines.
 - **Budgets are updates.** Trainings share a card, so none is cut by the clock unless its page says so. Settings of a
-  row need not have equally many: recurrent models have fewer than Transformers on Multi30k (3,500 and 5,000) and
-  CMUdict (10,000 and 20,000), which a page shows in its column `updates`.
+  row need not have equally many: recurrent models have fewer than Transformers on Multi30k (at most 3,500 and
+  5,000) and CMUdict (10,000 and 20,000); a page has them in its column `updates`.
 - **Every training is kept** that was made with a row as it stands: the JSON beside a page has the points that lost,
   too, with changes, seed, validation and test scores, costs, versions and commit. Trainings of earlier versions of a
-  row are in the repository's history. What findings tell of further trials, often on one core, is told there alone.
+  row are in the repository's history. Further trials that findings tell of have no JSON.
 - **Cost is measured apart.** `--alone` times the later 300 of 600 updates of each setting with the machine to itself.
 
 `make results-quick` does all of it in minutes on a CPU, with generated data. `python -m bench.lineage ROW` draws a

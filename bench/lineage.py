@@ -167,13 +167,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     row = read_row(options.row)
-    metric, found = rungs(Ledger(row, options.results))
     if not options.results.is_dir():
-        parser.error(f"--results is {options.results}, which is no folder")
+        parser.error(f"--results is {options.results}, which is no folder. Name the one with the JSON files.")
+    metric, found = rungs(Ledger(row, options.results))
     if not any([*(each.year for each in row.settings), *(each.year for each in row.ensembles)]):
-        parser.error(f"{options.row}: no setting of it has a year, by which they are drawn")
+        parser.error(f"{options.row}: no setting of it has a year, by which they are drawn. Give them one.")
     if not found:
-        parser.error(f"{options.results}: nothing of {options.row} is trained to its end there")
+        lacks = f"{options.results}: nothing of {options.row} is trained to its end there"
+        parser.error(f"{lacks}. Train it: make results ROW={options.row}")
     path = options.out or Path(f"docs/pictures/lineage-{options.row}.png")
     write_atomically(path, encode(draw(found, metric=metric, title=row.title)))
     print(path)

@@ -37,7 +37,8 @@ WAIT = 0.2
 def main() -> None:
     options = _options()
     for number in (signal.SIGTERM, signal.SIGHUP):  # whatever ends us ends the trainings, too
-        signal.signal(number, signal.default_int_handler)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, signal.default_int_handler)
     try:
         _main(options)
     except KeyboardInterrupt:
@@ -224,7 +225,11 @@ class Runner:
                 self._processes[name] = process
                 if self._ended:
                     process.terminate()
-            output, _ = process.communicate()
+            try:
+                output, _ = process.communicate()
+            except BaseException:
+                process.terminate()
+                raise
         with self._lock:
             del self._processes[name]
         return process.returncode, output

@@ -41,7 +41,7 @@ Intervals are 95 %: bootstrap over the test lines, or Wilson's of a share of the
 training seed, which is why seeds stand as rows of their own. tokens/s: non-padding target tokens in training, median
 over the log, while other trainings shared the machine; alone: the later 300 of 600 updates with the machine to itself,
 without what was trained before (masked pre-training)."""
-_HELD = "Peak memory: of tensors. Held: what the process took of the card for them, captured graphs included."
+_HELD = "Peak memory: of tensors. Held: what the process reserved on the card, captured graphs included."
 
 
 def _summary(ledger: Ledger, every: Done) -> str:

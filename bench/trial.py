@@ -49,15 +49,18 @@ def _main(options: argparse.Namespace) -> None:
     if options.members:
         print(json.dumps(_together(options)))
         return
-    beside = options.folder.parent if options.folder else None  # so that it can be renamed
-    if beside is not None:
-        beside.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=beside, prefix=".unfinished-") as scratch:
-        # What stands in --folder is whole: a training that was ended leaves nothing there.
-        told = _trial(options, Path(scratch) / "run", Path(scratch) / "first")
-        if options.folder:
+    with tempfile.TemporaryDirectory() as scratch:
+        # What stands in --folder is whole: a training that was ended leaves nothing that looks like a run there.
+        unfinished = options.folder.with_name(f"{options.folder.name}.new") if options.folder else None
+        try:
+            told = _trial(options, unfinished or Path(scratch) / "run", Path(scratch) / "first")
+        except BaseException:
+            if unfinished:
+                shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        if unfinished:
             shutil.rmtree(options.folder, ignore_errors=True)
-            (Path(scratch) / "run").rename(options.folder)
+            unfinished.rename(options.folder)
     print(json.dumps(told))
 
 

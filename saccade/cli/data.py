@@ -130,8 +130,9 @@ def get(
     if len(failed) < len(names):
         tell(f"Recipes find them by: export SACCADE_DATA={shlex.quote(str(to.absolute()))}")
     if failed:
-        told = f"{', '.join(failed)}: not fetched; why is told above. The others are there."
-        raise SaccadeError(told if len(failed) < len(names) else "nothing was fetched; why is told above.")
+        told = f"{', '.join(failed)}: not fetched whole; why is told above."
+        mendable = all(isinstance(error, UsageError) for error in failed.values())
+        raise (UsageError if mendable else SaccadeError)(told)
 
 
 def list_sets(

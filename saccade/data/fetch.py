@@ -22,7 +22,7 @@ from saccade.errors import SaccadeError, UsageError
 
 try:
     import fcntl
-except ImportError:  # a system without it: two commands at once may then spoil each other's parts
+except ImportError:  # a system without it: of two commands at once one may then fail, and is to be given again
     fcntl = None  # type: ignore[assignment]
 
 CHUNK = 1 << 18
@@ -58,15 +58,17 @@ def fetch(
     """Bring the files of a data set to `to`/name, one by one; a file that is there and right is left alone.
 
     `mirror` is a folder of data sets that is asked first, by default the one that SACCADE_DATA names. What does not
-    have the catalogue's sum is never kept. Two that fetch to one folder take turns.
+    have the catalogue's sum is never kept. Two that fetch to one folder take turns: use the iterator up, or close it.
+    Names that begin with a dot and end in .part or .tmp are its own in that folder.
     """
     wanted = find(name)
-    if mirror is None and (given := os.environ.get("SACCADE_DATA")):
-        mirror = Path(given)
-    if mirror is not None and not mirror.is_dir():
-        tell(f"SACCADE_DATA: {mirror} is no folder; nothing is taken from there.")
-        mirror = None
+    given = "mirror"
+    if mirror is None and (variable := os.environ.get("SACCADE_DATA")):
+        mirror, given = Path(variable), "SACCADE_DATA"
     if mirror is not None and mirror.resolve() == to.resolve():
+        mirror = None
+    if mirror is not None and not mirror.is_dir():
+        tell(f"{given}: {mirror} is no folder; nothing is taken from there.")
         mirror = None
     with _own(to / name, tell) as folder:
         errand = _Errand(name, wanted, folder, mirror, offline, tell)
@@ -80,35 +82,52 @@ def fetch(
 @contextmanager
 def _own(folder: Path, tell: Told) -> Generator[Path]:
     """The folder, which nobody else fetches to meanwhile; gone at the end if nothing came into it."""
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
-    handle = _locked(folder, tell)
+    made: dict[Path, None] = {}  # the innermost first
+    handle: int | None = None
     try:
+        handle = _locked(folder, made, tell)
         yield folder
     finally:
-        with suppress(OSError):  # one of them is not empty
+        with suppress(OSError):  # one of them is not empty, or not there
             for each in made:
                 each.rmdir()
-        os.close(handle)
+        if handle is not None:
+            os.close(handle)
 
 
-def _locked(folder: Path, tell: Told) -> int:
-    """A handle on the folder, made where it is not there, that holds its lock."""
-    while True:
+def _locked(folder: Path, made: dict[Path, None], tell: Told) -> int | None:
+    """A handle on the folder that holds its lock; None where there are no locks. Folders made for it go into `made`."""
+    for _ in range(ATTEMPTS):  # whoever had the lock may take the folder away, empty as it was
+        made |= dict.fromkeys(each for each in (folder, *folder.parents) if not each.exists())
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            if fcntl is None:
+                return None
             handle = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError as error:
+            reason = error.strerror
+            continue
         except OSError as error:
             raise UsageError(f"{folder}: cannot be made: {error.strerror or error}. Choose another folder.") from None
-        if fcntl is None:
-            return handle
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            tell(f"{folder}: another command fetches to it; waiting for that to end.")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        if folder.exists() and os.path.samestat(os.fstat(handle), folder.stat()):
+            _wait_for(handle, folder, tell)
+            if os.path.samestat(os.fstat(handle), os.stat(folder)):
+                return handle
+        except FileNotFoundError as error:
+            reason = error.strerror
+        except OSError as error:
+            tell(f"{folder}: cannot be locked ({error.strerror or error}); let no other command fetch to it meanwhile.")
             return handle
-        os.close(handle)  # whoever had the lock has taken the folder away, empty as it was
+        os.close(handle)
+    raise UsageError(f"{folder}: cannot be made: {reason}. Choose another folder.")
+
+
+def _wait_for(handle: int, folder: Path, tell: Told) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        tell(f"{folder}: another command fetches to it; waiting for that to end.")
+        fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 def _forget(path: Path) -> None:
@@ -159,8 +178,12 @@ class _Errand:
 
 @contextmanager
 def _beside(path: Path) -> Generator[Path]:
-    """A temporary name in the same folder, gone at the end; one that a killed command left is written over."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    """A temporary name in the same folder, gone at the end, and with it those that killed commands left."""
+    # The process is in the name for where there are no locks: two never write to one file.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    if fcntl is not None:
+        for left in path.parent.glob(f".{path.name}.*.tmp"):
+            _forget(left)
     try:
         yield temporary
     except OSError as error:
@@ -232,9 +255,10 @@ def _downloaded(entry: CatalogueFile, path: Path, archives: dict[str, Path], tel
     """The text of a file from its address. A part that was left of an earlier attempt may be of something else."""
     address, part = str(entry.address), _part(path, entry)
     left = part.exists() and address not in archives
-    if not part.exists() or (left and _checked(part, entry)[1]):  # what was left may be all of it
+    content, wrong = _checked(part, entry) if part.exists() else (b"", "is not there")
+    if wrong and address not in archives:  # what was left may be all of it
         download(address, part, tell)
-    content, wrong = _checked(part, entry)
+        content, wrong = _checked(part, entry)
     if wrong and left:
         _forget(part)
         download(address, part, tell)
@@ -302,7 +326,8 @@ def download(address: str, part: Path, tell: Told = lambda _: None) -> None:
             reason = f"{error.code} {error.reason}"
         except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
             reason = str(getattr(error, "reason", None) or error or type(error).__name__)
-        tell(f"{address}: {reason}; attempt {attempt + 1} of {ATTEMPTS}.")
+        again = f", the next in {pause:.0f} s" if pause >= 1 and attempt + 1 < ATTEMPTS else ""
+        tell(f"{address}: {reason}; attempt {attempt + 1} of {ATTEMPTS}{again}.")
     kept = "What came so far is kept, and the same command goes on from there. " if part.exists() else ""
     raise SaccadeError(f"{address}: cannot be had: {reason}. {kept}SACCADE_DATA can name a folder that has the data.")
 

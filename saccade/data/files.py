@@ -80,11 +80,14 @@ def raw_lines(file: File) -> Generator[bytes, None, None]:
 
 
 def _where_to_get(name: str) -> str:
-    """A command that fetches a file below SACCADE_DATA, if the catalogue has it."""
+    """What fetches a file below SACCADE_DATA, if the catalogue has it; where it has no address, who has it."""
     folder, _, file = name.partition("/")[2].partition("/")
     if not name.startswith("$") or folder not in catalogue() or file not in catalogue()[folder].files:
         return ""
-    return f" `saccade data get {folder}` fetches it."
+    if catalogue()[folder].files[file].address is None:
+        return f" It has no public address of its own; {catalogue()[folder].home} tells of what it was made from."
+    to = ' --to "$SACCADE_DATA"' if os.environ.get("SACCADE_DATA") else ""
+    return f" `saccade data get {folder}{to}` fetches it."
 
 
 def _unpacked(stream: io.BufferedReader) -> IO[bytes]:

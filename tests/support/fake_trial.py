@@ -1,10 +1,9 @@
 """Stands for a training in tests of the results' runner: answers at once, as `bench.trial` does.
 
 Changes say how: `score=3` is what it reaches on validation and test data, `fails=1` ends it with an error,
-`diverges=1` before any validation, `mumbles=1` with something else, `waits=SECONDS` late; `held=1` tells of a card;
-`metric=NAME` is what
-the score is called, `also=NAME and NAME` others, and with `way=VALUE` seeds from the second on tell of three
-validations.
+`diverges=1` before any validation, `mumbles=1` with something else, `waits=SECONDS` late; `held=1` tells of a card,
+`metric=NAME` is what the score is called, `also=NAME and NAME` others, and with `way=VALUE` seeds from the second on
+tell of three validations.
 """
 
 import argparse
@@ -19,6 +18,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int)
     parser.add_argument("--device")
+    parser.add_argument("--speed")
     parser.add_argument("--set", action="append", default=[])
     options = parser.parse_args()
     given = dict(change.split("=") for change in options.set)

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import os
 import shutil
 import threading
 import zipfile
@@ -94,12 +95,14 @@ def test_two_commands_at_once_take_turns(site: Site, tmp_path: Path, monkeypatch
         said.append(line)
         waits.set()
 
-    second = threading.Thread(target=lambda: came.extend(each.came for each in fetch("set", tmp_path, tell=tell)))
+    again = fetch("set", tmp_path, tell=tell)
+    second = threading.Thread(target=lambda: came.extend(each.came for each in again), daemon=True)
     second.start()
     assert waits.wait(10)
     assert "another command fetches to it" in said[0]
     assert [each.came for each in first] == ["address"]
     second.join(10)
+    assert not second.is_alive()
     assert came == ["there", "there"]
     assert len(site.asked) == 2
 
@@ -107,17 +110,18 @@ def test_two_commands_at_once_take_turns(site: Site, tmp_path: Path, monkeypatch
 def test_whoever_waited_for_a_command_that_failed_makes_the_folder_anew(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known(monkeypatch, a=entry(TEXT))  # no address and no mirror: the first fails
+    known(monkeypatch, a=entry(TEXT))
     with fetch_module._own(tmp_path / "to" / "set", print):
         waits, came = threading.Event(), list[str]()
         mirror = tmp_path / "mirror" / "set"
         mirror.mkdir(parents=True)
         (mirror / "a").write_bytes(TEXT)
         found = fetch("set", tmp_path / "to", mirror=mirror.parent, tell=lambda _: waits.set())
-        second = threading.Thread(target=lambda: came.extend(each.came for each in found))
+        second = threading.Thread(target=lambda: came.extend(each.came for each in found), daemon=True)
         second.start()
         assert waits.wait(10)
     second.join(10)
+    assert not second.is_alive()
     assert came == ["mirror"]
     assert (tmp_path / "to" / "set" / "a").read_bytes() == TEXT
 
@@ -156,9 +160,9 @@ def test_a_set_that_cannot_be_had_does_not_keep_the_others(
     monkeypatch.setattr(catalogue_module, "catalogue", lambda: sets)
     monkeypatch.chdir(tmp_path)
     done = saccade_command("data", "get", "mine", "theirs", "mine")
-    assert (done.exit_code, done.stdout) == (1, "data/theirs\n")
+    assert (done.exit_code, done.stdout) == (2, "data/theirs\n")
     assert "mine/a: has no public address" in done.stderr
-    assert "mine: not fetched" in done.stderr
+    assert "mine: not fetched whole" in done.stderr
     assert (tmp_path / "data" / "theirs" / "a").read_bytes() == TEXT
     assert not (tmp_path / "data" / "mine").exists()
 
@@ -169,9 +173,58 @@ def test_a_recipe_without_its_data_tells_how_to_get_them(tmp_path: Path, monkeyp
     with pytest.raises(UsageError, match=r"SACCADE_DATA is not set.*`saccade data get ptb` fetches it"):
         locate(name, tmp_path)
     monkeypatch.setenv("SACCADE_DATA", str(tmp_path))
-    with pytest.raises(UsageError, match=r"No such file.*`saccade data get ptb` fetches it"):
+    with pytest.raises(UsageError, match=r'No such file.*`saccade data get ptb --to "\$SACCADE_DATA"` fetches it'):
         list(raw_lines(locate(name, tmp_path)))
+    with pytest.raises(UsageError, match="has no public address of its own; https://") as told:
+        list(raw_lines(locate("$SACCADE_DATA/imdb/train.tsv.gz", tmp_path)))
+    assert "data get" not in str(told.value)
     for other in ("$SACCADE_DATA/mine/a.txt", "$SACCADE_DATA", "$SACCADE_DATA/ptb/mine.txt", "ptb/ptb.train.txt.gz"):
         with pytest.raises(UsageError) as told:
             list(raw_lines(File(other, tmp_path / "nothing")))
         assert "data get" not in str(told.value)
+
+
+def test_without_locks_data_come_all_the_same(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no fcntl, a folder cannot be opened either."""
+    site.files = {"a": TEXT}
+    known(monkeypatch, a=entry(TEXT, site.address("a")), b=entry(TEXT))
+    monkeypatch.setattr(fetch_module, "fcntl", None)
+    really = os.open
+
+    def files_alone(path: str | Path, *given: Any, **more: Any) -> int:
+        if Path(path).is_dir():
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return really(path, *given, **more)
+
+    monkeypatch.setattr(os, "open", files_alone)
+    with pytest.raises(UsageError, match="has no public address"):
+        list(fetch("set", tmp_path / "to"))
+    assert (tmp_path / "to" / "set" / "a").read_bytes() == TEXT
+
+
+def test_a_folder_system_that_cannot_lock_is_told_of(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.files = {"a": TEXT}
+    known(monkeypatch, a=entry(TEXT, site.address("a")))
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("saccade.data.fetch.fcntl.flock", refuse)
+    said: list[str] = []
+    assert [each.came for each in fetch("set", tmp_path, tell=said.append)] == ["address"]
+    assert "cannot be locked (No locks available)" in said[0]
+
+
+def test_a_mirror_that_is_where_data_go_is_not_missed(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.files = {"a": TEXT}
+    known(monkeypatch, a=entry(TEXT, site.address("a")))
+    monkeypatch.setenv("SACCADE_DATA", str(tmp_path / "new"))
+    said: list[str] = []
+    list(fetch("set", tmp_path / "new", tell=said.append))
+    assert said == []
+    list(fetch("set", tmp_path / "other", mirror=tmp_path / "nothing", tell=said.append))
+    assert said == [f"mirror: {tmp_path / 'nothing'} is no folder; nothing is taken from there."]

@@ -310,30 +310,48 @@ def test_what_cannot_be_done_is_told(
     assert not (tmp_path / "empty").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_whatever_ends_the_command_ends_its_trainings(number: signal.Signals, tmp_path: Path) -> None:
-    """The command alone is told to end; the training it has begun is not there any more when it has."""
-    code = """
+WAITS = """
 import sys
 from pathlib import Path
 from bench import results
 from tests.support.rows import make_row
 
-row = make_row(Path(sys.argv.pop()), settings=[{"name": "A", "set": ["waits=60"]}])
+folder, setting = Path(sys.argv.pop()), {"name": "A", "recipe": "dates", "set": ["waits=60"]}
+row = make_row(folder, settings=[setting])
 results.read_row = lambda name: row
 results.main()
 """
-    command = [sys.executable, "-c", code, "made", "--jobs", "1", "--out", str(tmp_path / "out"), str(tmp_path)]
+
+
+def told_to_end(folder: Path, number: signal.Signals, *given: str, before: str = "") -> tuple[int, str]:
+    """A command that has begun a training gets the signal, alone: the training's number, and what it still says."""
+    command = [sys.executable, "-c", before + WAITS, "made", "--jobs", "1", "--out", str(folder / "out"), *given]
     root = Path(__file__).parents[2]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=root) as process:
+    with subprocess.Popen([*command, str(folder)], stderr=subprocess.PIPE, text=True, cwd=root) as process:
         assert process.stderr
         begun = int(next(line for line in process.stderr if line.startswith("pid ")).split()[1])
         process.send_signal(number)
-        told = process.stderr.read()
+        if before:  # it does not hear
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.5)
+            process.send_signal(signal.SIGTERM)
+        return begun, process.stderr.read()
+
+
+@pytest.mark.parametrize("given", [[], ["--alone"]])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_whatever_ends_the_command_ends_its_trainings(number: signal.Signals, given: list[str], tmp_path: Path) -> None:
+    begun, told = told_to_end(tmp_path, number, *given)
     assert "the same command goes on from there" in told
     assert "Traceback" not in told
     with pytest.raises(ProcessLookupError):
         os.kill(begun, 0)
+
+
+def test_nohup_is_heeded(tmp_path: Path) -> None:
+    ignored = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    _, told = told_to_end(tmp_path, signal.SIGHUP, before=ignored)
+    assert "the same command goes on from there" in told
 
 
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_training_that_is_ended_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def ended(_: object, folder: Path, __: Path) -> None:
-        folder.mkdir()
+        folder.mkdir(parents=True)
         (folder / "config.json").touch()
         raise SystemExit(143)  # as its handler of SIGTERM does
 
