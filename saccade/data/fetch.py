@@ -97,6 +97,7 @@ def _own(folder: Path, tell: Told) -> Generator[Path]:
 
 def _locked(folder: Path, made: dict[Path, None], tell: Told) -> int | None:
     """A handle on the folder that holds its lock; None where there are no locks. Folders made for it go into `made`."""
+    reason: str | None = "others take it away again and again"
     for _ in range(ATTEMPTS):  # whoever had the lock may take the folder away, empty as it was
         made |= dict.fromkeys(each for each in (folder, *folder.parents) if not each.exists())
         try:

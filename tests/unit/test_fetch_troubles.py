@@ -228,3 +228,13 @@ def test_a_mirror_that_is_where_data_go_is_not_missed(
     assert said == []
     list(fetch("set", tmp_path / "other", mirror=tmp_path / "nothing", tell=said.append))
     assert said == [f"mirror: {tmp_path / 'nothing'} is no folder; nothing is taken from there."]
+
+
+def test_a_folder_that_is_always_taken_away_is_told_of(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known(monkeypatch, a=entry(TEXT, site.address("a")))
+    monkeypatch.setattr(os.path, "samestat", lambda *_: False)
+    with pytest.raises(UsageError, match="cannot be made: others take it away again and again"):
+        list(fetch("set", tmp_path / "to"))
+    assert names(tmp_path) == set()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import lineage
 from bench.index import front_page
 from bench.ledger import Job, JointJob, Ledger
 from bench.lineage import draw, rungs
@@ -225,3 +226,22 @@ def test_the_front_page_counts_ensembles_and_tells_of_single_seeds(tmp_path: Pat
     score = {"name": "BLEU", "value": 9.0}
     of_both.record(JointJob(joint.ensembles[0], 1, (member,)), {"seed": 1, "scores": [score], "tests": {}})
     assert "both: BLEU 9.00" in front_page([joint], ledger.folder)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["dates"], "no setting of it has a year"),
+        (["quick", "--results", "nowhere"], "--results is nowhere, which is no folder"),
+        (["quick", "--results", "."], "nothing of quick is trained to its end there. Train it: make results ROW=quick"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told(
+    given: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["bench.lineage", *given])
+    with pytest.raises(SystemExit):
+        lineage.main()
+    assert told in capsys.readouterr().err
