@@ -36,9 +36,7 @@ WAIT = 0.2
 
 def main() -> None:
     options = _options()
-    for number in (signal.SIGTERM, signal.SIGHUP):  # whatever ends us ends the trainings, too
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
-            signal.signal(number, signal.default_int_handler)
+    end_as_by_the_keyboard()
     try:
         _main(options)
     except KeyboardInterrupt:
@@ -72,6 +70,13 @@ def _main(options: argparse.Namespace) -> None:
         )
     if runner.failed:
         sys.exit(f"{len(runner.failed)} failed: {', '.join(sorted(runner.failed))}")
+
+
+def end_as_by_the_keyboard() -> None:
+    """Whatever asks us to end raises KeyboardInterrupt, so that trainings are ended, too; what nohup ignores stays so."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
 
 
 def _check_folder(out: Path) -> None:

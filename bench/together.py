@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bench.ledger import Ledger
-from bench.results import positive
+from bench.results import end_as_by_the_keyboard, positive
 from bench.row import Row, read_row
 from saccade.view.table import render
 
@@ -43,8 +43,7 @@ def main() -> None:
     if alone := [row.name for row in rows if row.alone]:
         sys.exit(f"{', '.join(alone)}: needs the machine to itself. Use python -m bench.results {alone[0]}.")
     options.out.mkdir(parents=True, exist_ok=True)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+    end_as_by_the_keyboard()
     with tempfile.TemporaryDirectory() as share, multi_process_service(options.device):
         commands = {row.name: _command(row.name, options, share) for row in rows}
         statuses = side_by_side(
