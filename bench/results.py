@@ -73,7 +73,7 @@ def _main(options: argparse.Namespace) -> None:
 
 
 def end_as_by_the_keyboard() -> None:
-    """Whatever asks us to end raises KeyboardInterrupt, so that trainings are ended, too; what nohup ignores stays so."""
+    """What asks us to end raises KeyboardInterrupt, so that trainings end, too; what nohup ignores stays ignored."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
