@@ -210,7 +210,7 @@ def value_of(tokens: Sequence[str]) -> int:
             waiting.append((token, []))
         elif token == CLOSE and len(waiting) > 1 and waiting[-1][1]:
             operator, values = waiting.pop()
-            waiting[-1][1].append(_applied(operator, values))
+            waiting[-1][1].append(applied(operator, values))
         elif len(token) == 1 and token.isdecimal() and token.isascii():
             waiting[-1][1].append(int(token))
         else:
@@ -220,7 +220,8 @@ def value_of(tokens: Sequence[str]) -> int:
     return waiting[0][1][0]
 
 
-def _applied(operator: str, values: list[int]) -> int:
+def applied(operator: str, values: list[int]) -> int:
+    """What an operator makes of the values in its list."""
     match operator:
         case "MIN":
             return min(values)
