@@ -6,8 +6,9 @@ import pytest
 
 from bench import listops_depth
 from bench.listops_depth import known
+from saccade.data.listops import ListOpsData
 
-EXPRESSION = "MAX 2 SM 4 MIN 9 8 X X 3 X".split()
+EXPRESSION = ["MAX", "2", "SM", "4", "MIN", "9", "8", "X", "X", "3", "X"]
 
 
 @pytest.mark.parametrize(
@@ -27,10 +28,8 @@ def test_lists_below_the_depth_are_left_out(depth: int, value: int | None) -> No
 def test_the_whole_expression_is_always_right(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = listops_depth.ListOpsData
-
-    def short(train: int, keep: str | None) -> listops_depth.ListOpsData:
-        return small(train=train, test=50, depth=4, shortest=5, longest=60, keep=keep)
+    def short(train: int, keep: str | None) -> ListOpsData:
+        return ListOpsData(train=train, test=50, depth=4, shortest=5, longest=60, keep=keep)
 
     monkeypatch.setattr(listops_depth, "ListOpsData", short)
     monkeypatch.setattr(sys, "argv", ["listops_depth", "--train", "500"])
