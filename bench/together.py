@@ -143,7 +143,7 @@ def _end(running: Rows) -> None:
     """Ask them to, and wait; those that do not hear, and all of them if we are asked once more, are killed."""
     try:
         for process in running.values():
-            process.send_signal(signal.SIGINT)  # one that has ended already hears nothing
+            process.terminate()  # not SIGINT: what a shell has in the background ignores that, and so do its children
         deadline = time.monotonic() + PATIENCE
         for process in running.values():
             process.wait(max(0.0, deadline - time.monotonic()))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,14 @@ from tests.support.rows import make_row, run
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together, "LOOK_EVERY", 0.02)
     monkeypatch.setattr(together, "TELL_EVERY", 0.1)
+
+
+@pytest.fixture(autouse=True)
+def _heeds_the_keyboard() -> Iterator[None]:
+    """Where a shell has started the tests in the background they would not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def python(code: str) -> list[str]:
@@ -56,8 +64,18 @@ def test_a_row_begins_when_the_one_before_it_has_asked_for_its_places(tmp_path: 
     assert seen.read_text() == "['place-0']"
 
 
-POLITE = "import pathlib, time\ntry:\n  {ready}\n  time.sleep(60)\nexcept KeyboardInterrupt: print('recorded')"
-DEAF = "import pathlib, signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); {ready}; time.sleep(60)"
+POLITE = """\
+import pathlib, signal, time
+from bench.results import end_as_by_the_keyboard
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell's background has it
+end_as_by_the_keyboard()
+try:
+    {ready}
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("recorded")
+"""
+DEAF = "import pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); {ready}; time.sleep(60)"
 
 
 def waiting(marks: list[Path], *codes: str) -> dict[str, list[str]]:
