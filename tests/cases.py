@@ -253,9 +253,11 @@ elman, scheduled sampling, inverse sigmoid, pointer:
 gru, scheduled sampling, exponential, hard:
   encoder: {kind: gru, width: 6}
   decoder: {kind: gru, width: 5, attention: {hard: {}}, sampling: {kind: exponential, base: 0.9, guess: sample}}
-lstm, scheduled sampling, linear, greedy, coverage:
+lstm, scheduled sampling, linear, greedy, a coin for each target, coverage:
   encoder: {kind: lstm, width: 6}
-  decoder: {kind: lstm, width: 5, attention: {coverage: 0.2}, sampling: {kind: linear, start: 0.3, guess: greedy}}
+  decoder:
+    {kind: lstm, width: 5, attention: {coverage: 0.2},
+     sampling: {kind: linear, start: 0.3, guess: greedy, coin: target}}
 gru, scheduled sampling, inverse sigmoid, drawn, Bahdanau's:
   encoder: {kind: gru, width: 6}
   decoder:

@@ -309,13 +309,15 @@ class RecurrentDecoder(nn.Module):
         return _joined(steps), hypothesis
 
     def _guessing(self, gold_NT: Tensor, state: State) -> Notes:
-        """Scheduled sampling: behind the first token, each is the gold one or, by a coin of its own, a guess."""
+        """Scheduled sampling: behind the first token, each is the gold one or, where a coin falls so, a guess."""
         hypothesis, steps, x_NX = state.hypothesis, list[Notes](), self._embedded(gold_NT[:, 0])
         during = self.layers.begin(x_NX, state.source.get("fused", ()))
+        each_token = self.config.sampling is not None and self.config.sampling.coin == "token"
         for gold_N in gold_NT.unbind(1):
             if steps:
-                gold = torch.rand(len(gold_N), device=gold_N.device) < self.gold_share
-                x_NX = self._embedded(torch.where(gold, gold_N, self._guess(steps[-1], state.source)))
+                if each_token or len(steps) == 1:
+                    keeps_N = torch.rand(len(gold_N), device=gold_N.device) < self.gold_share
+                x_NX = self._embedded(torch.where(keeps_N, gold_N, self._guess(steps[-1], state.source)))
             notes, hypothesis = self._one(x_NX, self.layers.hoist(x_NX), State(state.source, hypothesis), during)
             steps.append(notes)
         return _joined(steps)

@@ -1,6 +1,7 @@
 """Scheduled sampling (Bengio et al. 2015): in training, some tokens given to the decoder are its own guesses.
 
-A coin for every token of every sentence decides, with probability ε_i at update i for the gold one. A guess is a
+A coin for every token of every sentence decides, with probability ε_i at update i for the gold one; or one for each
+sentence, whose tokens are then all gold or all guesses (as Lake and Baroni 2018 train, with ε = 0.5). A guess is a
 constant: no gradient flows into how it was made.
 """
 
@@ -12,6 +13,7 @@ from pydantic import Field, model_validator
 from saccade.config import Section
 
 Guess = Literal["sample", "greedy"]
+Coin = Literal["token", "target"]
 
 
 class LinearSampling(Section):
@@ -25,6 +27,8 @@ class LinearSampling(Section):
     """ε at the end."""
     guess: Guess = "sample"
     """Draw the guess from the model's distribution, or take the most probable token."""
+    coin: Coin = "token"
+    """Toss for each token, or once for the whole target of a sentence."""
 
     @model_validator(mode="after")
     def _falls(self) -> "LinearSampling":
@@ -44,6 +48,8 @@ class ExponentialSampling(Section):
     """What ε is multiplied with at each update."""
     guess: Guess = "sample"
     """Draw the guess from the model's distribution, or take the most probable token."""
+    coin: Coin = "token"
+    """Toss for each token, or once for the whole target of a sentence."""
 
     def share(self, update: int) -> float:
         return float(self.base**update)
@@ -56,6 +62,8 @@ class InverseSigmoidSampling(Section):
     """The larger, the later and slower ε falls: it is half after speed · ln(speed) updates."""
     guess: Guess = "sample"
     """Draw the guess from the model's distribution, or take the most probable token."""
+    coin: Coin = "token"
+    """Toss for each token, or once for the whole target of a sentence."""
 
     def share(self, update: int) -> float:
         return self.speed / (self.speed + math.exp(min(update / self.speed, 700.0)))

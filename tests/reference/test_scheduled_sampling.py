@@ -113,24 +113,38 @@ def test_without_gold_tokens_it_is_the_loss_along_the_greedy_path(decoder: str) 
     assert not torch.allclose(loss.nll, model.eval().loss(batch()).nll)  # which is teacher-forced
 
 
-def test_a_coin_for_every_token_of_every_sentence() -> None:
-    """With ε = 0.7, as many tokens are given as they are, one by one and not step by step."""
-    model = model_of({"attention": {"score": "general"}}, {"kind": "linear", "start": 0.7, "slope": 0.0})
-    rows, steps = 3000, 4
+def fed_to_the_decoder(sampling: dict[str, Any], rows: int, steps: int) -> tuple[Tensor, Tensor]:
+    """What the decoder was given, and the gold tokens."""
+    model = model_of({"attention": {"score": "general"}}, sampling)
     big = Batch(tokens([3] * rows, 13), tokens([steps] * rows, 13, 1))
     fed: list[Tensor] = []
     model.decoder.embed.register_forward_pre_hook(lambda _module, given_args: fed.append(given_args[0]))
     torch.manual_seed(0)
     model.loss(big)
-    gold = big.decoder_input.ids
-    given_NT = torch.stack([each for each in fed if each.ndim == 1], dim=1)
-    assert given_NT.shape == gold.shape
-    assert torch.equal(given_NT[:, 0], gold[:, 0])
+    return torch.stack([each for each in fed if each.ndim == 1], dim=1), big.decoder_input.ids
+
+
+def test_a_coin_for_every_token_of_every_sentence() -> None:
+    """With ε = 0.7, as many tokens are given as they are, one by one and not step by step."""
+    given_NT, gold_NT = fed_to_the_decoder({"kind": "linear", "start": 0.7, "slope": 0.0}, 3000, 4)
+    assert given_NT.shape == gold_NT.shape
+    assert torch.equal(given_NT[:, 0], gold_NT[:, 0])
     assert not ((given_NT == PAD) | (given_NT[:, 1:].eq(START).any(1)[:, None])).any()
-    same = (given_NT == gold)[:, 1:].float()
+    same = (given_NT == gold_NT)[:, 1:].float()
     by_chance = 0.3 / 9  # a guess may be the gold token; nine words to draw among, roughly
     assert same.mean().item() == pytest.approx(0.7 + by_chance, abs=0.03)
     assert same.std(0).min() > 0.4  # at each step some sentences get gold, some do not
+
+
+@pytest.mark.parametrize("guess", ["sample", "greedy"])
+def test_one_coin_for_the_whole_target(guess: str) -> None:
+    """With ε = 0.7, as many targets are given as they are; in the others guesses are gold by chance alone."""
+    sampling = {"kind": "linear", "start": 0.7, "slope": 0.0, "guess": guess, "coin": "target"}
+    given_NT, gold_NT = fed_to_the_decoder(sampling, 3000, 12)
+    same = (given_NT == gold_NT)[:, 1:].float().mean(1)
+    whole = same == 1.0
+    assert whole.float().mean().item() == pytest.approx(0.7, abs=0.03)
+    assert same[~whole].mean() < 0.3
 
 
 def test_the_share_follows_the_updates() -> None:
