@@ -1,6 +1,6 @@
-"""Hugging Face's Marian with its own trainer, beside a recipe of ours: the same tokens, batches and budget.
+"""A Transformer of Hugging Face with its own trainer, beside a recipe of ours: the same tokens, batches and budget.
 
-    python -m bench.peers.marian_europarl --set row=europarl-160k --set recipe=europarl-transformer --seed 1 \
+    python -m bench.peers.hugging_face --set row=europarl-160k --set recipe=europarl-transformer --seed 1 \
         [--device cuda] [--set train.updates=100]…
 
 `row` names the metrics and test sets, `recipe` what stands beside it; all other changes are the recipe's own. The text
@@ -27,10 +27,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from bench.peers.marian_search import Search
+from bench.peers.hugging_face_models import network
+from bench.peers.hugging_face_search import Search
 from bench.row import read_row
 from bench.test_sets import read_sides
 from bench.trial import made_with, peak_memory
@@ -41,14 +42,13 @@ from saccade.data.store import Store
 from saccade.device import pick_device
 from saccade.metrics.measure import measure
 from saccade.models.flops import training_flops
-from saccade.models.transformer_config import TransformerConfig
 from saccade.recipe import load_recipe
 from saccade.tasks.translate import TranslateReady, TranslateRecipe
 from saccade.train.loop import is_better
 from saccade.train.optimizer import AdamConfig
 from saccade.train.profile import matrix_rate
 from saccade.train.schedule import InverseSqrtSchedule
-from saccade.types import END, PAD, START
+from saccade.types import PAD, START
 
 IGNORED = -100
 WORKERS = 4
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.peers.marian_europarl")
+    parser = argparse.ArgumentParser(prog="python -m bench.peers.hugging_face")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
@@ -86,7 +86,7 @@ def _options() -> argparse.Namespace:
 def _trial(ready: TranslateReady, base: Path, row_name: str, device: torch.device) -> dict[str, Any]:
     row, recipe = read_row(row_name), ready.recipe
     torch.manual_seed(recipe.seed)
-    model = marian(ready).to(device)
+    model = network(recipe.model, ready.pair.source.size).to(device)
     search = Search(model, ready.pair, recipe.decode, device)
     pairs = {split: list(split_pairs(recipe.data, split, base=base, counts=Counts())) for split in ("valid", "test")}
     sides = {split: ([each.source for each in some], [each.target for each in some]) for split, some in pairs.items()}
@@ -123,60 +123,6 @@ def _utilisation(ready: TranslateReady, rate: float, device: torch.device) -> fl
     example = ready.example()
     flops = training_flops(ready.build().to(device), example.to(device)) / example.target.ids.numel()
     return rate * flops / matrix_rate(device, torch.bfloat16, LARGE_PRODUCT)
-
-
-def marian(ready: TranslateReady) -> Any:
-    """Of the recipe's shape; what Marian cannot be is refused."""
-    encoder, decoder = ready.recipe.model.encoder, ready.recipe.model.decoder
-    if not (isinstance(encoder, TransformerConfig) and isinstance(decoder, TransformerConfig)):
-        sys.exit("Marian is a Transformer; the recipe's model is not.")
-    wanted = {"norm": "post", "activation": "relu", "positions": "sinusoidal", "scale_embedding": True, "gated": False}
-    for side in (encoder, decoder):
-        if other := {name: getattr(side, name) for name, value in wanted.items() if getattr(side, name) != value}:
-            sys.exit(f"Marian has {wanted}; the recipe has {other}.")
-    if ready.recipe.model.tie != "all" or not ready.pair.shared or encoder.width != decoder.width:
-        sys.exit("Marian has one table of tokens for source, target and output; the recipe must tie all.")
-    transformers: Any = importlib.import_module("transformers")
-    model = transformers.MarianMTModel(
-        transformers.MarianConfig(
-            vocab_size=ready.pair.source.size,
-            d_model=encoder.width,
-            encoder_layers=encoder.layers,
-            decoder_layers=decoder.layers,
-            encoder_attention_heads=encoder.heads,
-            decoder_attention_heads=decoder.heads,
-            encoder_ffn_dim=encoder.inner,
-            decoder_ffn_dim=decoder.inner,
-            dropout=encoder.dropout,
-            activation_dropout=encoder.dropout,
-            attention_dropout=0.0,
-            activation_function="relu",
-            scale_embedding=True,
-            share_encoder_decoder_embeddings=True,
-            max_position_embeddings=1024,
-            pad_token_id=PAD,
-            eos_token_id=END,
-            forced_eos_token_id=None,
-            bos_token_id=None,
-            decoder_start_token_id=START,
-        )
-    )
-    _begin(model, encoder.width)
-    return model
-
-
-@torch.no_grad()
-def _begin(model: Any, width: int) -> None:
-    """First weights as those who train translators from nothing choose them (Glorot and Bengio 2010; fairseq, OpenNMT).
-
-    The library's own, of a standard deviation of 0.02, are for models that are loaded: with them it learns far slower.
-    """
-    for name, layer in model.named_modules():
-        if isinstance(layer, nn.Linear) and name != "lm_head":  # that one is the table of tokens
-            nn.init.xavier_uniform_(layer.weight)
-    table = model.get_input_embeddings().weight
-    nn.init.normal_(table, std=width**-0.5)
-    table[PAD] = 0.0
 
 
 class Batches(torch.utils.data.Dataset[dict[str, Tensor]]):
