@@ -41,6 +41,8 @@ from saccade.disk import read_tensors as read_tensors
 from saccade.errors import SaccadeError, UsageError
 from saccade.models.build import build_model, settings_of
 from saccade.models.trainable import Trainable
+from saccade.run_paths import CHECKPOINTS, STEP, is_run, run_of, step_of, update_of
+from saccade.run_paths import RECIPE as RECIPE
 from saccade.text import TextPair
 from saccade.weights import Undrawn, check_fit, kept, on_cpu
 from saccade.weights import model_tensors as model_tensors
@@ -52,11 +54,13 @@ except ImportError:  # not on Windows, where a run folder is not locked
     fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
-MODEL, CONFIG, RECIPE = "model.safetensors", "config.json", "train.yaml"
+MODEL, CONFIG = "model.safetensors", "config.json"
 METRICS, ENVIRONMENT, CARD = "metrics.jsonl", "environment.json", "README.md"
 OPTIMIZER, STATE = "optimizer.safetensors", "state.json"
 FILES = "files"
 """In config.json: the names of the files beside it that belong to the model."""
+AVERAGE = "/average"
+"""Behind the name of a weight: its moving average, saved beside the optimiser's memory."""
 ASIDE = ".old-"
 """Before the name of a checkpoint that waits until the one in its place is there."""
 
@@ -73,14 +77,13 @@ class Checkpoint:
         return read_tensors(self.path / f"{name}.safetensors")
 
 
-def is_run(path: Path) -> bool:
-    """A recipe of one's own may be called train.yaml, too: where the data lie must not be taken for a run."""
-    return (path / RECIPE).is_file() and (path / "checkpoints").is_dir()
-
-
 def recorded_base(path: Path) -> Path:
-    """Where a run's relative paths were seen from when it began; here, where that place is not known or gone."""
-    noted = read_sealed_json(path / ENVIRONMENT).get("base") if (path / ENVIRONMENT).is_file() else None
+    """Where a run's relative paths were seen from when it began; here, where that place is not known or gone.
+
+    Of a checkpoint: its run's.
+    """
+    noted_in = run_of(path) / ENVIRONMENT
+    noted = read_sealed_json(noted_in).get("base") if noted_in.is_file() else None
     return Path(noted) if isinstance(noted, str) and Path(noted).is_dir() else Path.cwd()
 
 
@@ -89,7 +92,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.checkpoints = path / "checkpoints"
+        self.checkpoints = path / CHECKPOINTS
         self.replaced = path.with_name(f".{path.name}.replaced")
         """Where an older run waits until the one that replaces it has begun."""
         self.fresh = False
@@ -239,8 +242,8 @@ class RunFolder:
 
     def steps(self) -> list[Path]:
         """Checkpoint folders, oldest first."""
-        found = [path for path in self.checkpoints.glob("step-*") if path.name[5:].isdigit()]
-        return sorted(found, key=lambda path: int(path.name[5:]))
+        found = {update: path for path in self.checkpoints.glob(f"{STEP}*") if (update := update_of(path)) is not None}
+        return [found[update] for update in sorted(found)]
 
     @staticmethod
     def verify_checkpoint(path: Path) -> None:
@@ -322,7 +325,10 @@ class Loaded:
     model: Trainable
     config: dict[str, Any]
     path: Path
+    """The run's folder, whose tokenizers are the model's."""
     device: torch.device
+    step: int | None = None
+    """The update of the checkpoint whose weights it has; None: they are the run's own, its best."""
 
     @property
     def task(self) -> str:
@@ -346,22 +352,43 @@ class Loaded:
 
 
 def load(path: Path, device: torch.device) -> Loaded:
-    """The run's model. Every file is checked against the manifest before anything is made of it."""
-    RunFolder.open(path)
-    if not (path / MODEL).is_file():
+    """The model of a run, or of one of its checkpoints, RUN/checkpoints/step-N.
+
+    Every file is checked against the manifest before anything is made of it.
+    """
+    run, step = run_of(path), step_of(path)
+    folder = RunFolder.open(run)
+    read: tuple[str, ...] = (CONFIG,) if step is not None else (CONFIG, MODEL)
+    if step is not None:
+        _check_there(path, folder)
+    elif not (path / MODEL).is_file():
         raise UsageError(f"{path}: holds no model yet (no {MODEL}). Continue its training with --resume.")
-    verify(path, (CONFIG, MODEL))
-    config = read_json(path / CONFIG)
+    verify(run, read)
+    config = read_json(run / CONFIG)
     if config.get("format") != FORMAT:
-        raise UsageError(f"{path / CONFIG}: format {config.get('format')!r} is not one this version reads ({FORMAT}).")
-    verify(path, (CONFIG, MODEL, *files_of(path)))
-    tensors = read_tensors(path / MODEL)
-    settings, sizes = _checked(config, path)
-    _check_size(config["task"], settings, sizes, tensors, path)
+        raise UsageError(f"{run / CONFIG}: format {config.get('format')!r} is not one this version reads ({FORMAT}).")
+    verify(run, (*read, *files_of(run)))
+    tensors = read_tensors(path / MODEL) if step is None else _averaged(path)
+    settings, sizes = _checked(config, run)
+    _check_size(config["task"], settings, sizes, tensors, run)
     with Undrawn():
         model = build_model(config["task"], settings, sizes)
     restore_model(model, tensors, str(path / MODEL))
-    return Loaded(model.to(device).eval(), config, path, device)
+    return Loaded(model.to(device).eval(), config, run, device, step)
+
+
+def _check_there(path: Path, folder: RunFolder) -> None:
+    if not path.is_dir():
+        there = ", ".join(each.name for each in folder.steps()) or "none"
+        raise UsageError(f"{path}: is not there. Checkpoints of {folder.path}: {there}; train.keep says how many stay.")
+    folder.verify_checkpoint(path)
+
+
+def _averaged(path: Path) -> dict[str, Tensor]:
+    """A checkpoint's weights as they are validated and published: their moving average where there is one."""
+    memory = read_tensors(path / OPTIMIZER)
+    averages = {name.removesuffix(AVERAGE): each for name, each in memory.items() if name.endswith(AVERAGE)}
+    return read_tensors(path / MODEL) | averages
 
 
 def _checked(config: Mapping[str, Any], path: Path) -> tuple[Section, dict[str, int]]:

@@ -23,7 +23,8 @@ def compare(
         list[Path],
         typer.Argument(
             metavar="SYSTEM...",
-            help="Run folders, and files with one output a line, in any order. All are tested against the first.",
+            help="Run folders, checkpoints in them (RUN/checkpoints/step-N), and files with one output a line, in any "
+            "order. All are tested against the first.",
         ),
     ],
     source: Annotated[

@@ -13,8 +13,9 @@ from saccade.cli.streams import say, tell, to_json
 from saccade.cli.words import amount, duration, metric
 from saccade.compare.facts import parts_of
 from saccade.errors import UsageError
+from saccade.run_paths import RECIPE, is_run
 
-RECIPE, METRICS, MODEL = "train.yaml", "metrics.jsonl", "model.safetensors"
+METRICS, MODEL = "metrics.jsonl", "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -78,16 +79,11 @@ def _best(run: Summary) -> str:
 
 def _summaries(folder: Path) -> Iterator[Summary]:
     for path in sorted(folder.iterdir()):
-        if _is_run(path):
+        if is_run(path):
             try:
                 yield summary(path)
             except UsageError as error:
                 tell(str(error))
-
-
-def _is_run(path: Path) -> bool:
-    """As `saccade.checkpoint.is_run`, without torch: listing runs is quick."""
-    return (path / RECIPE).is_file() and (path / "checkpoints").is_dir()
 
 
 def summary(path: Path) -> Summary:
@@ -164,7 +160,7 @@ def info(
         facts = environment()
         say(to_json(facts, indent=2) if as_json else "\n".join(_lines(config.flatten(facts))))
         return
-    if not _is_run(run):
+    if not is_run(run):
         raise UsageError(
             f"{run}: is no run folder (it lacks {RECIPE} or checkpoints/). `saccade runs list` shows those there are."
         )

@@ -10,7 +10,13 @@ from saccade.errors import UsageError
 if TYPE_CHECKING:
     from saccade.decode.settings import DecodeConfig
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `saccade train` leaves it.")]
+WholeRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `saccade train` leaves it.")]
+Run = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN", help="A run folder, as `saccade train` leaves it, or a checkpoint in it: RUN/checkpoints/step-N."
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto (a GPU where there is one), cpu, cuda or cuda:N.")]
 Beam = Annotated[
     int | None, typer.Option(help="Prefixes kept side by side; 1 is greedy. Default: the recipe's.", show_default=False)

@@ -28,6 +28,7 @@ from saccade.cli.options import (
 from saccade.cli.score_formats import Format, ScoreFormat, shown, table_of, titled
 from saccade.cli.streams import count, read_lines, say, tell, write_lines
 from saccade.errors import UsageError
+from saccade.run_paths import RECIPE, run_of
 
 if TYPE_CHECKING:
     from saccade.align import Aligner
@@ -258,12 +259,13 @@ def task_of(run: Path) -> str:
     """What a run was trained for, told before torch is imported."""
     from saccade import config
 
-    if not (run / "train.yaml").is_file():
+    recipe = run_of(run) / RECIPE
+    if not recipe.is_file():
         from saccade.checkpoint import RunFolder
 
         RunFolder.open(run)  # tells what is no run folder
         return "translate"  # whoever loads it tells what is wrong with it
-    return str(config.read(run / "train.yaml").get("task", "translate"))
+    return str(config.read(recipe).get("task", "translate"))
 
 
 def refuse(run: Path, asked: dict[str, Any]) -> None:
@@ -286,7 +288,7 @@ def _scores_of_files(
     from saccade.recipe import load_recipe
 
     loaded = checkpoint.load(run, pick_device(device))
-    recipe = load_recipe(str(run / checkpoint.RECIPE))[0]
+    recipe = load_recipe(str(run_of(run) / RECIPE))[0]
     at = base or checkpoint.recorded_base(run)
     if learning:
         scores = _learning(recipe, loaded, files, split, at, learning, confidence)

@@ -13,6 +13,7 @@ from saccade.cli.stopping import Stopping
 from saccade.cli.streams import say, tell
 from saccade.cli.words import amount, duration, metric
 from saccade.errors import UsageError
+from saccade.run_paths import is_run
 
 if TYPE_CHECKING:
     from saccade.recipe import Recipe
@@ -80,7 +81,7 @@ def train(
 
 
 def _order(name: str | None, settings: tuple[str, ...], out: Path | None, *, resume: bool) -> Order:
-    from saccade.checkpoint import is_run, recorded_base
+    from saccade.checkpoint import recorded_base
     from saccade.recipe import load_recipe
 
     if name is None and out is None:
@@ -102,7 +103,6 @@ def _order(name: str | None, settings: tuple[str, ...], out: Path | None, *, res
 
 def _check_before(order: Order, *, overwrite: bool) -> None:
     """What can be told at once, before all of the data are read."""
-    from saccade.checkpoint import is_run
     from saccade.cli.plan import beginnings
 
     if overwrite and order.out.is_dir() and any(order.out.iterdir()) and not is_run(order.out):

@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from saccade.cli.options import Run
+from saccade.cli.options import WholeRun
 from saccade.cli.streams import count, say, tell, to_json
 from saccade.errors import SaccadeError
 
 
 def verify(
-    run: Run,
+    run: WholeRun,
     format_: Annotated[
         Literal["text", "json"], typer.Option("--format", "-f", help="How the result is written.")
     ] = "text",

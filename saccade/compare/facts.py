@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from saccade import config
+from saccade.run_paths import RECIPE, run_of, step_of, update_of
 
-RECIPE, METRICS, ENVIRONMENT = "train.yaml", "metrics.jsonl", "environment.json"
+METRICS, ENVIRONMENT = "metrics.jsonl", "environment.json"
 
 
 @dataclass(frozen=True)
@@ -25,21 +26,27 @@ class Training:
     """Those that the loss counted, END included."""
     machine: str | None
     recipe: dict[str, Any]
+    step: int | None = None
+    """The update of its checkpoint, where that is what was given, and not the run."""
 
 
-def training_of(run: Path) -> Training:
+def training_of(path: Path) -> Training:
+    """Of a run, or until one of its checkpoints."""
+    run, step = run_of(path), step_of(path)
     recipe = config.read(run / RECIPE)
     notes = [note for note in _notes(run / METRICS) if note.get("kind") == "trained"]
-    progress = _progress(run)
+    notes = [note for note in notes if step is None or note.get("update", 0) <= step]
+    progress = _progress(run) if step is None else _progress_at(path)
     made_on = _object(run / ENVIRONMENT)
     return Training(
         model=parts_of(recipe.get("model") or {}),
         seed=recipe.get("seed"),
-        updates=max((note.get("update", 0) for note in notes), default=progress.get("update")),
+        updates=step or max((note.get("update", 0) for note in notes), default=progress.get("update")),
         seconds=progress.get("seconds", max((note.get("seconds", 0.0) for note in notes), default=None)),
         tokens=progress.get("tokens"),
         machine=made_on.get("gpu") or made_on.get("processor"),
         recipe=recipe,
+        step=step,
     )
 
 
@@ -76,9 +83,12 @@ def _notes(log: Path) -> Iterator[dict[str, Any]]:
 
 def _progress(run: Path) -> dict[str, Any]:
     """What the last checkpoint knows of how far training has come."""
-    steps = [path for path in run.glob("checkpoints/step-*") if path.name[5:].isdigit()]
-    last = max(steps, key=lambda path: int(path.name[5:]), default=None)
-    found = {} if last is None else _object(last / "state.json").get("progress")
+    steps = {update: path for path in run.glob("checkpoints/step-*") if (update := update_of(path)) is not None}
+    return _progress_at(steps[max(steps)]) if steps else {}
+
+
+def _progress_at(step: Path) -> dict[str, Any]:
+    found = _object(step / "state.json").get("progress")
     return found if isinstance(found, dict) else {}
 
 
@@ -93,8 +103,9 @@ def _object(path: Path) -> dict[str, Any]:
 # ---- recipes side by side
 
 
-def only_seed_differs(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return set(config.difference(one, other)) == {"seed"}
+def only_seed_differs(one: Training, other: Training) -> bool:
+    """Runs, or checkpoints of as many updates."""
+    return one.step == other.step and set(config.difference(one.recipe, other.recipe)) == {"seed"}
 
 
 def differences(recipes: Sequence[dict[str, Any] | None]) -> dict[str, tuple[Any, ...]]:

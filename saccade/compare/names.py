@@ -4,8 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from saccade.checkpoint import is_run
 from saccade.errors import UsageError
+from saccade.run_paths import is_run, run_of, step_of
 
 PathLike = str | os.PathLike[str]
 Given = PathLike | Sequence[str]
@@ -16,7 +16,7 @@ def place_of(given: Given) -> Path | Sequence[str]:
     if not isinstance(given, str | os.PathLike):
         return given
     path = Path(given)
-    if path.is_dir() and not is_run(path):
+    if path.is_dir() and not is_run(run_of(path)):
         raise UsageError(
             f"{path}: is a folder, but no run (it lacks train.yaml or checkpoints/). Name a run or a file."
         )
@@ -34,7 +34,9 @@ def names_of(given: Sequence[Path | Sequence[str]], names: Sequence[str] | None)
             )
         return list(names)
     paths = [each if isinstance(each, Path) else None for each in given]
-    found = [f"system {number}" if path is None else visible(path.name) for number, path in enumerate(paths, start=1)]
+    found = [
+        f"system {number}" if path is None else visible(_last_part(path)) for number, path in enumerate(paths, start=1)
+    ]
     for count in range(2, 6):
         twice = {name for name in found if found.count(name) > 1}
         found = [
@@ -42,6 +44,11 @@ def names_of(given: Sequence[Path | Sequence[str]], names: Sequence[str] | None)
             for name, path in zip(found, paths, strict=True)
         ]
     return _numbered(found)
+
+
+def _last_part(path: Path) -> str:
+    """Of a checkpoint, its run's with the checkpoint's."""
+    return path.name if step_of(path) is None else f"{run_of(path).name}/{path.name}"
 
 
 def _numbered(names: Sequence[str]) -> list[str]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from saccade.checkpoint import is_run
 from saccade.compare.facts import Training, differences, only_seed_differs, training_of
 from saccade.compare.measured import (
     Tables,
@@ -39,6 +38,7 @@ from saccade.errors import UsageError
 from saccade.metrics.buckets import count_words
 from saccade.metrics.names import USUAL
 from saccade.metrics.significance import SEED, Paired, Test, against_first, check_test, holm
+from saccade.run_paths import is_run, run_of
 from saccade.tasks.translate import TranslateRecipe
 from saccade.train.environment import environment
 from saccade.view.numbers import lines_told
@@ -87,7 +87,7 @@ def compare(
     if not given:
         raise UsageError("systems: there is none. Name run folders or files of outputs.")
     titles = names_of(given, names)
-    runs = [each if isinstance(each, Path) and is_run(each) else None for each in given]
+    runs = [each if isinstance(each, Path) and is_run(run_of(each)) else None for each in given]
     there = [run for run in runs if run is not None]
     task = _task(there)
     if task == "language-model" and len(there) < len(given):
@@ -377,7 +377,7 @@ def _groups(
     left = [(title, each) for title, each in zip(titles, trained, strict=True) if each and title not in found]
     while by_seed and left:
         (title, first), *left = left
-        alike = [name for name, each in left if only_seed_differs(first.recipe, each.recipe)]
+        alike = [name for name, each in left if only_seed_differs(first, each)]
         left = [(name, each) for name, each in left if name not in alike]
         if alike:
             group = _common([title, *alike], first.model, set(found.values()))

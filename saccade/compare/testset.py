@@ -18,6 +18,7 @@ from saccade.data.texts import split_text
 from saccade.errors import SaccadeError, UsageError
 from saccade.metrics.buckets import count_words
 from saccade.recipe import Recipe, load_recipe
+from saccade.run_paths import run_of
 from saccade.tag import read_tags
 from saccade.tasks.classify import ClassifyRecipe
 from saccade.tasks.language_model import LanguageModelRecipe
@@ -64,8 +65,8 @@ def broken_lines(path: Path) -> int:
 
 
 def recipe_of(run: Path) -> Recipe:
-    RunFolder.open(run)
-    return load_recipe(str(run / RECIPE))[0]
+    folder = RunFolder.open(run_of(run))
+    return load_recipe(str(folder.path / RECIPE))[0]
 
 
 def same_lines(runs: Sequence[Path], split: Split, base: Path | None, files: Sequence[Path] = ()) -> Lines:
@@ -118,7 +119,7 @@ def own_examples(run: Path, split: Split, base: Path, files: Sequence[Path] = ()
         case TagRecipe():
             return _tagged(recipe, run, split, base, files)
         case ClassifyRecipe():
-            every = recipe.to_score(files, split, base, LabelCounts(), run)
+            every = recipe.to_score(files, split, base, LabelCounts(), run_of(run))
             texts = ["\t".join(each.texts) for each in every]
             return Lines(texts, texts, [(each.label,) for each in every], _origin(files, split))
         case LanguageModelRecipe():
@@ -177,7 +178,7 @@ def _tagged(recipe: TagRecipe, run: Path, split: Split, base: Path, files: Seque
 
 
 def scheme_of(run: Path) -> Scheme:
-    return read_tags(run).scheme
+    return read_tags(run_of(run)).scheme
 
 
 def _text(recipe: LanguageModelRecipe, run: Path, split: Split, base: Path, files: Sequence[Path]) -> Lines:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from saccade import checkpoint, disk
-from saccade.checkpoint import Checkpoint, RunFolder
+from saccade.checkpoint import AVERAGE, Checkpoint, RunFolder
 from saccade.errors import SaccadeError
 from saccade.models.trainable import Trainable
 from saccade.train.allocator import memory_kept
@@ -30,8 +30,6 @@ from saccade.train.task import Ready
 from saccade.train.validation import AT_ONCE
 from saccade.train.window import Window
 
-AVERAGE = "/average"
-"""Behind the name of a weight: its moving average, saved beside the optimiser's memory."""
 CARRIED = "/carried"
 """Behind the name of what is carried on from a batch to the next, saved there, too."""
 CPU_PIECE = 8192

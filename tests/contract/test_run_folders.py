@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 import saccade
-from saccade.checkpoint import RunFolder, is_run
+from saccade.checkpoint import RunFolder
 from saccade.errors import SaccadeError, UsageError
 from saccade.recipe import Recipe
+from saccade.run_paths import is_run
 from saccade.train.events import Finished, Prepared
 from tests.support.cli import saccade_command
 from tests.support.tiny import recipe, write_corpus

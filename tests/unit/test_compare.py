@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import saccade
 from saccade.compare import systems as asked_systems
-from saccade.compare.facts import differences, only_seed_differs, training_of
+from saccade.compare.facts import Training, differences, only_seed_differs, training_of
 from saccade.compare.measured import frequency_table, remarks_on_answers, statistics_of
 from saccade.compare.result import Comparison
 from saccade.compare.systems import Produced
@@ -234,9 +234,20 @@ def test_recipes_side_by_side() -> None:
     other = {"seed": 2, "model": {"kind": "gru", "width": 8}}
     assert differences([one, None, other]) == {"seed": (1, None, 2), "model.kind": ("lstm", None, "gru")}
     assert differences([None]) == {}
-    assert only_seed_differs(one, {**one, "seed": 9})
-    assert not only_seed_differs(one, one)
-    assert not only_seed_differs(one, other)
+
+
+def trained(recipe: dict[str, Any], step: int | None = None) -> Training:
+    return Training("lstm", recipe["seed"], 9, None, None, None, recipe, step)
+
+
+def test_seeds_of_a_recipe_differ_in_nothing_else() -> None:
+    one = {"seed": 1, "model": {"kind": "lstm", "width": 8}}
+    nine, other = {**one, "seed": 9}, {"seed": 2, "model": {"kind": "gru", "width": 8}}
+    assert only_seed_differs(trained(one), trained(nine))
+    assert only_seed_differs(trained(one, 4), trained(nine, 4))
+    assert not only_seed_differs(trained(one, 4), trained(nine, 8))
+    assert not only_seed_differs(trained(one), trained(one))
+    assert not only_seed_differs(trained(one), trained(other))
 
 
 def test_a_folder_that_tells_little(run: Path) -> None:

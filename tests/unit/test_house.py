@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2] / "saccade"
 FILES = sorted(path for path in ROOT.rglob("*.py"))
 LONGEST_FILE = 450
 
-FLOOR = {"types", "config", "errors", "keyed", "replay", "__version__"}
+FLOOR = {"types", "config", "errors", "keyed", "replay", "run_paths", "__version__"}
 BELOW_THE_LAB = {
     "text", "data", "nn", "models", "smt", "loss", "train", "checkpoint", "decode",
     "metrics", "evaluate", "inspect", "view", "lines", "translate", "fill", "classify", "generate", "likelihood", "tag",
@@ -107,6 +107,7 @@ FLOORS: dict[str, set[str]] = {
     "errors": set(),
     "keyed": set(),  # random bits by their key
     "replay": {"types", "errors"},  # kernels that are started as one
+    "run_paths": set(),  # which paths are runs, and which a checkpoint of one
     "config": {"errors"},
     "metrics": {"errors"},
 }
