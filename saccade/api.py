@@ -29,7 +29,7 @@ FREE_TO_CHANGE = ("train.updates", "train.minutes", "train.patience", "train.wor
 
 
 def load(path: PathLike, device: str = "auto") -> Model:
-    """The model of a run folder; every file is checked before it is used, and nothing in it can run."""
+    """The model of a run folder, or of a checkpoint in one; every file is checked first, and nothing in it can run."""
     return Model(checkpoint.load(Path(path), pick_device(device)))
 
 

@@ -41,7 +41,7 @@ from saccade.disk import read_tensors as read_tensors
 from saccade.errors import SaccadeError, UsageError
 from saccade.models.build import build_model, settings_of
 from saccade.models.trainable import Trainable
-from saccade.run_paths import CHECKPOINTS, STEP, is_run, run_of, step_of, update_of
+from saccade.run_paths import CHECKPOINTS, STEP, Located, is_run, located, no_checkpoint, no_run, run_of, update_of
 from saccade.run_paths import RECIPE as RECIPE
 from saccade.text import TextPair
 from saccade.weights import Undrawn, check_fit, kept, on_cpu
@@ -61,6 +61,8 @@ FILES = "files"
 """In config.json: the names of the files beside it that belong to the model."""
 AVERAGE = "/average"
 """Behind the name of a weight: its moving average, saved beside the optimiser's memory."""
+MEAN = "/mean"
+"""Behind the name of a weight: the mean that NT-ASGD keeps of it, in the optimiser's memory."""
 ASIDE = ".old-"
 """Before the name of a checkpoint that waits until the one in its place is there."""
 
@@ -162,9 +164,7 @@ class RunFolder:
     @staticmethod
     def open(path: Path) -> "RunFolder":
         if not is_run(path) and not (path / CONFIG).is_file():
-            raise UsageError(
-                f"{path}: is no run folder (it has no {CONFIG}). `saccade runs list` shows those there are."
-            )
+            raise no_run(path, f"it has no {CONFIG}")
         return RunFolder(path)
 
     def begin(self, config: Mapping[str, Any], files: Sequence[str]) -> None:
@@ -266,7 +266,7 @@ class RunFolder:
             except SaccadeError as error:
                 remarks.append(f"{error} An older checkpoint is used.")
                 continue
-            return Checkpoint(path, int(path.name[5:]), state), remarks
+            return Checkpoint(path, update_of(path) or 0, state), remarks
         if remarks:
             raise SaccadeError(f"{self.checkpoints}: no checkpoint is whole.\n" + "\n".join(remarks))
         return None, []
@@ -327,8 +327,8 @@ class Loaded:
     path: Path
     """The run's folder, whose tokenizers are the model's."""
     device: torch.device
-    step: int | None = None
-    """The update of the checkpoint whose weights it has; None: they are the run's own, its best."""
+    weights: Path
+    """Where its weights are: in that folder, or in one of its checkpoints. By it messages name the model."""
 
     @property
     def task(self) -> str:
@@ -356,39 +356,47 @@ def load(path: Path, device: torch.device) -> Loaded:
 
     Every file is checked against the manifest before anything is made of it.
     """
-    run, step = run_of(path), step_of(path)
-    folder = RunFolder.open(run)
-    read: tuple[str, ...] = (CONFIG,) if step is not None else (CONFIG, MODEL)
-    if step is not None:
-        _check_there(path, folder)
-    elif not (path / MODEL).is_file():
+    at = located(path)
+    run, origin = at.run, at.weights / MODEL
+    RunFolder.open(run)
+    if at.step is not None:
+        _verify_step(at.weights)
+    elif not origin.is_file():
         raise UsageError(f"{path}: holds no model yet (no {MODEL}). Continue its training with --resume.")
-    verify(run, read)
+    _verify(at, (CONFIG,))
     config = read_json(run / CONFIG)
     if config.get("format") != FORMAT:
         raise UsageError(f"{run / CONFIG}: format {config.get('format')!r} is not one this version reads ({FORMAT}).")
-    verify(run, (*read, *files_of(run)))
-    tensors = read_tensors(path / MODEL) if step is None else _averaged(path)
+    _verify(at, (CONFIG, *files_of(run)))
+    tensors = read_tensors(origin) if at.step is None else _in_place(at.weights)
     settings, sizes = _checked(config, run)
-    _check_size(config["task"], settings, sizes, tensors, run)
+    _check_size(config["task"], settings, sizes, tensors, run / CONFIG, origin)
     with Undrawn():
         model = build_model(config["task"], settings, sizes)
-    restore_model(model, tensors, str(path / MODEL))
-    return Loaded(model.to(device).eval(), config, run, device, step)
+    restore_model(model, tensors, str(origin))
+    return Loaded(model.to(device).eval(), config, run, device, at.weights)
 
 
-def _check_there(path: Path, folder: RunFolder) -> None:
-    if not path.is_dir():
-        there = ", ".join(each.name for each in folder.steps()) or "none"
-        raise UsageError(f"{path}: is not there. Checkpoints of {folder.path}: {there}; train.keep says how many stay.")
-    folder.verify_checkpoint(path)
+def _verify_step(step: Path) -> None:
+    if not step.is_dir():
+        raise no_checkpoint(step)
+    RunFolder.verify_checkpoint(step)
 
 
-def _averaged(path: Path) -> dict[str, Tensor]:
-    """A checkpoint's weights as they are validated and published: their moving average where there is one."""
-    memory = read_tensors(path / OPTIMIZER)
-    averages = {name.removesuffix(AVERAGE): each for name, each in memory.items() if name.endswith(AVERAGE)}
-    return read_tensors(path / MODEL) | averages
+def _verify(at: Located, needed: Sequence[str]) -> None:
+    """What the run's manifest names; for a checkpoint not the run's own model, which may be damaged or gone."""
+    if at.step is None:
+        return verify(at.run, (*needed, MODEL))
+    manifest = {name: sums for name, sums in read_manifest(at.run).items() if name != MODEL}
+    return verify_against(at.run, manifest, needed)
+
+
+def _in_place(step: Path) -> dict[str, Tensor]:
+    """A checkpoint's weights as they were validated: where there is a moving average, or the optimiser's mean, that."""
+    tensors, memory = read_tensors(step / MODEL), read_tensors(step / OPTIMIZER)
+    for kind in (MEAN, AVERAGE):
+        tensors |= {name.removesuffix(kind): each for name, each in memory.items() if name.endswith(kind)}
+    return tensors
 
 
 def _checked(config: Mapping[str, Any], path: Path) -> tuple[Section, dict[str, int]]:
@@ -403,18 +411,16 @@ def _checked(config: Mapping[str, Any], path: Path) -> tuple[Section, dict[str, 
 
 
 def _check_size(
-    task: str, settings: Section, sizes: Mapping[str, int], tensors: Mapping[str, Tensor], path: Path
+    task: str, settings: Section, sizes: Mapping[str, int], tensors: Mapping[str, Tensor], config: Path, origin: Path
 ) -> None:
     """A model is built only where its weights are at hand: a few characters in a file must not fill the memory."""
     for name, value in flatten(plain(settings)).items():
         if name.endswith(".layers") and value > len(tensors):
-            raise SaccadeError(
-                f"{path / CONFIG}: model.{name} is {value}; {path / MODEL} holds {len(tensors)} tensors."
-            )
+            raise SaccadeError(f"{config}: model.{name} is {value}; {origin} holds {len(tensors)} tensors.")
     try:
         with Undrawn(), torch.device("meta"):  # shapes alone
             shapes = build_model(task, settings, sizes)
     except (RuntimeError, TypeError, OverflowError, KeyError) as error:  # sizes beyond what can be counted, or missing
         told = str(error).partition("\n")[0]
-        raise SaccadeError(f"{path / CONFIG}: no such model can be built: {told}.") from None
-    check_fit(kept(shapes), tensors, str(path / MODEL))
+        raise SaccadeError(f"{config}: no such model can be built: {told}.") from None
+    check_fit(kept(shapes), tensors, str(origin))

@@ -28,10 +28,10 @@ def ensemble(models: Sequence[Model], *, weights: Sequence[float] | None = None,
     first, *others = models
     for model in models:
         if model.engine.partners is not None or model.engine.judge is not None:
-            raise UsageError(f"{model.path}: is of several models already; name them all in one ensemble.")
+            raise UsageError(f"{model.name}: is of several models already; name them all in one ensemble.")
     for model in others:
         _check_device(first, model)
-        check_vocabulary(first.engine.text.target, model.engine.text.target, (str(first.path), str(model.path)))
+        check_vocabulary(first.engine.text.target, model.engine.text.target, (first.name, model.name))
     if not others:
         return first
     partners = Partners(tuple(model.engine for model in others), shares, mix)
@@ -46,12 +46,12 @@ def fused(model: Model, language_model: Model, *, weight: float = 0.2) -> Model:
     """
     before = model.engine.partners or Partners()
     assert isinstance(before, Partners)
-    writer, name = language_model.writer, str(language_model.path)
+    writer, name = language_model.writer, language_model.name
     if before.language_model is not None:
-        raise UsageError(f"{name}: {model.path} is fused with a language model already; one is all that fits.")
+        raise UsageError(f"{name}: {model.name} is fused with a language model already; one is all that fits.")
     _check_weight("the language model's weight", weight)
     _check_device(model, language_model)
-    check_vocabulary(model.engine.text.target, writer.text, (str(model.path), name))
+    check_vocabulary(model.engine.text.target, writer.text, (model.name, name))
     check_closes_lines(writer, name)
     partners = replace(before, language_model=writer, lm_weight=weight)
     return Model(model.loaded, replace(model.engine, partners=partners), beside=(*model.beside, language_model))
@@ -74,7 +74,7 @@ def reranked(
     if not given:
         raise UsageError("channel, language_model: neither is given; outputs are ranked anew by one of them, or both.")
     if model.engine.judge is not None:
-        raise UsageError(f"{model.path}: its outputs are ranked anew already; give channel and language model at once.")
+        raise UsageError(f"{model.name}: its outputs are ranked anew already; give channel and language model at once.")
     _check_weight("the channel's weight", channel_weight)
     _check_weight("the language model's weight", lm_weight)
     if channel is not None and channel.engine.reads_parse:

@@ -56,6 +56,7 @@ class Model:
     def __init__(self, loaded: Loaded, engine: Engine | None = None, beside: "tuple[Model, ...]" = ()) -> None:
         """`engine` and `beside`: where other models have a say, what they come to together, and who they are."""
         self.path = loaded.path
+        self.name = str(loaded.weights)
         self.config = loaded.config
         self.loaded = loaded
         self.beside = beside
@@ -82,7 +83,7 @@ class Model:
         return own + sum(other.parameters for other in self.beside)
 
     def _not_for(self, verb: str, task: str) -> UsageError:
-        return UsageError(f"{self.path}: is a run of the task {self.task}; to {verb}, there must be one of {task}.")
+        return UsageError(f"{self.name}: is a run of the task {self.task}; to {verb}, there must be one of {task}.")
 
     # ---- classify
 
@@ -192,7 +193,7 @@ class Model:
         """What aligns, by the model's attention."""
         if self.beside:
             raise UsageError("alignments are read from one model's attention, but several decide here: give one run.")
-        return Aligner(self.engine, settings, reverse=reverse.engine if reverse else None, name=str(self.path))
+        return Aligner(self.engine, settings, reverse=reverse.engine if reverse else None, name=self.name)
 
     def align(
         self,

@@ -2,10 +2,27 @@
 
 import os
 from pathlib import Path
+from typing import NamedTuple
+
+from saccade.errors import UsageError
 
 RECIPE = "train.yaml"
 CHECKPOINTS = "checkpoints"
 STEP = "step-"
+
+
+class Located(NamedTuple):
+    """What a path stands for, where it is to be a run or a checkpoint of one."""
+
+    run: Path
+    """The run's folder; the path itself where it is neither."""
+    step: int | None
+    """The update of the checkpoint; None: the run itself, or whatever the path is."""
+
+    @property
+    def weights(self) -> Path:
+        """The folder that holds them."""
+        return self.run if self.step is None else self.run / CHECKPOINTS / f"{STEP}{self.step}"
 
 
 def is_run(path: Path) -> bool:
@@ -19,14 +36,30 @@ def update_of(folder: Path) -> int | None:
     return int(number) if folder.name.startswith(STEP) and number.isdecimal() else None
 
 
+def located(path: Path) -> Located:
+    """A checkpoint is RUN/checkpoints/step-N; it may be gone."""
+    told = path if len(path.parts) > 2 and ".." not in path.parts else Path(os.path.abspath(path))
+    step, run = update_of(told), told.parent.parent
+    if step is None or told.parent.name != CHECKPOINTS or told.name != f"{STEP}{step}" or not is_run(run):
+        return Located(path, None)
+    return Located(run, step)
+
+
 def run_of(path: Path) -> Path:
-    """The run of a checkpoint in its place (RUN/checkpoints/step-N), which may be gone; any other path as it is."""
-    whole = path if len(path.parts) > 2 and ".." not in path.parts else Path(os.path.abspath(path))
-    if update_of(whole) is None or whole.parent.name != CHECKPOINTS or not is_run(whole.parent.parent):
-        return path
-    return whole.parent.parent
+    """The run of a checkpoint; any other path as it is."""
+    return located(path).run
 
 
-def step_of(path: Path) -> int | None:
-    """The update of the checkpoint that the path names; None where it is a run, or something else."""
-    return None if run_of(path) == path else update_of(path)
+def no_run(path: Path, why: str) -> UsageError:
+    """For what needs a whole run and was given something else; `why` it is none."""
+    if located(path).step is not None:
+        return UsageError(f"{path}: is a checkpoint; what is asked for needs its run, {run_of(path)}.")
+    return UsageError(f"{path}: is no run folder ({why}). `saccade runs list` shows those there are.")
+
+
+def no_checkpoint(path: Path) -> UsageError:
+    """For one that is gone, or was never there."""
+    run = run_of(path)
+    found = sorted(update for each in (run / CHECKPOINTS).iterdir() if (update := update_of(each)) is not None)
+    there = ", ".join(f"{STEP}{update}" for update in found) or "none"
+    return UsageError(f"{path}: is not there. Checkpoints of {run}: {there}; train.keep says how many stay.")

@@ -86,6 +86,8 @@ def _options() -> argparse.Namespace:
 def _trial(ready: TranslateReady, base: Path, row_name: str, device: torch.device) -> dict[str, Any]:
     row, recipe = read_row(row_name), ready.recipe
     torch.manual_seed(recipe.seed)
+    if not ready.pair.shared:
+        sys.exit("The peer has one vocabulary for both sides; the recipe must share it (text.shared).")
     model = network(recipe.model, ready.pair.source.size).to(device)
     search = Search(model, ready.pair, recipe.decode, device)
     pairs = {split: list(split_pairs(recipe.data, split, base=base, counts=Counts())) for split in ("valid", "test")}

@@ -25,6 +25,7 @@ ALIKE = {
     "pattern": FullPattern(),
     "positions": "sinusoidal",
     "scale_embedding": True,
+    "segments": 0,
 }
 """What the settings of both sides must be."""
 
@@ -66,8 +67,8 @@ def network(config: TranslatorConfig, tokens: int) -> Any:
     }
     match encoder.norm:
         case "post":
-            config = transformers.MarianConfig(share_encoder_decoder_embeddings=True, forced_eos_token_id=None, **same)
-            model = transformers.MarianMTModel(config)
+            theirs = transformers.MarianConfig(share_encoder_decoder_embeddings=True, forced_eos_token_id=None, **same)
+            model = transformers.MarianMTModel(theirs)
         case "pre":
             model = transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**same))
     _begin(model, encoder.width)

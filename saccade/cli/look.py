@@ -13,7 +13,7 @@ from saccade.cli.streams import say, tell, to_json
 from saccade.cli.words import amount, duration, metric
 from saccade.compare.facts import parts_of
 from saccade.errors import UsageError
-from saccade.run_paths import RECIPE, is_run
+from saccade.run_paths import RECIPE, is_run, no_run
 
 METRICS, MODEL = "metrics.jsonl", "model.safetensors"
 
@@ -161,9 +161,7 @@ def info(
         say(to_json(facts, indent=2) if as_json else "\n".join(_lines(config.flatten(facts))))
         return
     if not is_run(run):
-        raise UsageError(
-            f"{run}: is no run folder (it lacks {RECIPE} or checkpoints/). `saccade runs list` shows those there are."
-        )
+        raise no_run(run, f"it lacks {RECIPE} or checkpoints/")
     about: dict[str, Any] = {"run": asdict(summary(run)), "recipe": config.read(run / RECIPE)}
     about |= {"data": _stores(run), "parameters": _layers(run)}
     if as_json:

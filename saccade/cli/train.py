@@ -13,7 +13,7 @@ from saccade.cli.stopping import Stopping
 from saccade.cli.streams import say, tell
 from saccade.cli.words import amount, duration, metric
 from saccade.errors import UsageError
-from saccade.run_paths import is_run
+from saccade.run_paths import is_run, located, no_run
 
 if TYPE_CHECKING:
     from saccade.recipe import Recipe
@@ -91,6 +91,8 @@ def _order(name: str | None, settings: tuple[str, ...], out: Path | None, *, res
         return Order(recipe, base, out or Path("runs") / Path(name).stem)
     folder = Path(name) if name is not None else out
     assert folder is not None
+    if located(folder).step is not None:
+        raise no_run(folder, "")
     if not is_run(folder):
         raise UsageError(f"{folder}: is no run folder. Name a recipe to begin one.")
     if not resume:

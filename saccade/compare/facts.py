@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from saccade import config
-from saccade.run_paths import RECIPE, run_of, step_of, update_of
+from saccade.run_paths import RECIPE, located, update_of
 
 METRICS, ENVIRONMENT = "metrics.jsonl", "environment.json"
 
@@ -32,11 +32,12 @@ class Training:
 
 def training_of(path: Path) -> Training:
     """Of a run, or until one of its checkpoints."""
-    run, step = run_of(path), step_of(path)
+    at = located(path)
+    run, step = at.run, at.step
     recipe = config.read(run / RECIPE)
     notes = [note for note in _notes(run / METRICS) if note.get("kind") == "trained"]
     notes = [note for note in notes if step is None or note.get("update", 0) <= step]
-    progress = _progress(run) if step is None else _progress_at(path)
+    progress = _progress(run) if step is None else _progress_at(at.weights)
     made_on = _object(run / ENVIRONMENT)
     return Training(
         model=parts_of(recipe.get("model") or {}),

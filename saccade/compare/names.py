@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from saccade.errors import UsageError
-from saccade.run_paths import is_run, run_of, step_of
+from saccade.run_paths import is_run, located, no_checkpoint
 
 PathLike = str | os.PathLike[str]
 Given = PathLike | Sequence[str]
@@ -16,7 +16,10 @@ def place_of(given: Given) -> Path | Sequence[str]:
     if not isinstance(given, str | os.PathLike):
         return given
     path = Path(given)
-    if path.is_dir() and not is_run(run_of(path)):
+    at = located(path)
+    if at.step is not None and not path.is_dir():
+        raise no_checkpoint(path)
+    if path.is_dir() and not is_run(at.run):
         raise UsageError(
             f"{path}: is a folder, but no run (it lacks train.yaml or checkpoints/). Name a run or a file."
         )
@@ -48,7 +51,8 @@ def names_of(given: Sequence[Path | Sequence[str]], names: Sequence[str] | None)
 
 def _last_part(path: Path) -> str:
     """Of a checkpoint, its run's with the checkpoint's."""
-    return path.name if step_of(path) is None else f"{run_of(path).name}/{path.name}"
+    at = located(path)
+    return path.name if at.step is None else f"{at.run.name}/{at.weights.name}"
 
 
 def _numbered(names: Sequence[str]) -> list[str]:

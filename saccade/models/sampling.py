@@ -1,8 +1,7 @@
 """Scheduled sampling (Bengio et al. 2015): in training, some tokens given to the decoder are its own guesses.
 
 A coin for every token of every sentence decides, with probability ε_i at update i for the gold one; or one for each
-sentence, whose tokens are then all gold or all guesses (as Lake and Baroni 2018 train, with ε = 0.5). A guess is a
-constant: no gradient flows into how it was made.
+sentence, whose tokens are then all gold or all guesses. A guess is a constant: no gradient flows into how it was made.
 """
 
 import math

@@ -39,6 +39,7 @@ class Initial:
     def _loaded(self) -> Loaded:
         """Checked, as every model that is loaded."""
         try:
+            checkpoint.RunFolder.open(self.run)
             return checkpoint.load(self.run, torch.device("cpu"))
         except SaccadeError as error:
             raise type(error)(f"init_from: {error}") from None

@@ -12,6 +12,7 @@ from saccade import checkpoint, disk
 from saccade.checkpoint import AVERAGE, Checkpoint, RunFolder
 from saccade.errors import SaccadeError
 from saccade.models.trainable import Trainable
+from saccade.run_paths import update_of
 from saccade.train.allocator import memory_kept
 from saccade.train.card import card
 from saccade.train.ema import MovingAverage, swapped
@@ -278,7 +279,7 @@ class _Run:
         """The last checkpoints of the regular ones: one saved at an interruption must not change the mean."""
         if not self.job.train.average:
             return []
-        at = {int(path.name[5:]): path for path in self.folder.steps()}
+        at = {update_of(path) or 0: path for path in self.folder.steps()}
         regular = [k for k in at if k % self.job.train.saves_every == 0 or k == update]
         return [at[k] for k in regular[-self.job.train.average :]]
 

@@ -27,7 +27,7 @@ def config(norm: str, **changed: Any) -> TranslatorConfig:
 
 
 def copy_places(theirs: Any, rates: Tensor) -> None:
-    """Their sinusoids begin with all sines, as tensor2tensor's; ours have sines and cosines in turn, as printed."""
+    """Ours in the place of theirs, which have all sines first, other rates, and count from 1, as tensor2tensor's."""
     for side in (theirs.model.encoder, theirs.model.decoder):
         table = getattr(side.embed_positions, "weights", None)
         first = 0 if table is None else PAD + 1
@@ -112,3 +112,7 @@ def test_what_it_cannot_be_is_refused(changed: dict[str, Any], told: str) -> Non
         network(config("pre", **changed), V)
     with pytest.raises(SystemExit, match=r"tie: all and not none"):
         network(config("pre").model_copy(update={"tie": "none"}), V)
+    with pytest.raises(SystemExit, match="segments: 0 and not 2"):
+        network(
+            config("pre").model_copy(update={"encoder": config("pre").encoder.model_copy(update={"segments": 2})}), V
+        )

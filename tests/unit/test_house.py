@@ -107,7 +107,7 @@ FLOORS: dict[str, set[str]] = {
     "errors": set(),
     "keyed": set(),  # random bits by their key
     "replay": {"types", "errors"},  # kernels that are started as one
-    "run_paths": set(),  # which paths are runs, and which a checkpoint of one
+    "run_paths": {"errors"},  # which paths are runs, and which a checkpoint of one
     "config": {"errors"},
     "metrics": {"errors"},
 }
