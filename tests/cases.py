@@ -242,9 +242,9 @@ transformer encoder, pointer, previous state:
 gru, scheduled sampling, linear:
   encoder: {kind: gru, width: 6}
   decoder: {kind: gru, width: 5, attention: {score: general}, sampling: {kind: linear, start: 0.5, floor: 0.5}}
-lstm, scheduled sampling, exponential, no attention:
+lstm, scheduled sampling, exponential, a coin for each target, no attention:
   encoder: {kind: lstm, width: 6}
-  decoder: {kind: lstm, width: 5, layers: 2, sampling: {kind: exponential, guess: greedy}}
+  decoder: {kind: lstm, width: 5, layers: 2, sampling: {kind: exponential, guess: greedy, coin: target}}
 elman, scheduled sampling, inverse sigmoid, pointer:
   encoder: {kind: elman, width: 6}
   decoder:
@@ -258,11 +258,11 @@ lstm, scheduled sampling, linear, greedy, a coin for each target, coverage:
   decoder:
     {kind: lstm, width: 5, attention: {coverage: 0.2},
      sampling: {kind: linear, start: 0.3, guess: greedy, coin: target}}
-gru, scheduled sampling, inverse sigmoid, drawn, Bahdanau's:
+gru, scheduled sampling, inverse sigmoid, drawn, a coin for each target, Bahdanau's:
   encoder: {kind: gru, width: 6}
   decoder:
     {kind: gru, width: 5, attention: {query: previous, readout: maxout},
-     sampling: {kind: inverse-sigmoid, guess: sample}}
+     sampling: {kind: inverse-sigmoid, guess: sample, coin: target}}
 
 transformer, pre-norm:
   encoder: {kind: transformer, layers: 2, width: 6, heads: 3, feedforward: 11}
