@@ -323,15 +323,19 @@ results.main()
 """
 
 
-def told_to_end(folder: Path, number: signal.Signals, *given: str, before: str = "") -> tuple[int, str]:
-    """A command that has begun a training gets the signal, alone: the training's number, and what it still says."""
+def told_to_end(folder: Path, number: signal.Signals, *given: str, hangup: str = "SIG_DFL") -> tuple[int, str]:
+    """A command that has begun a training gets the signal, alone: the training's number, and what it still says.
+
+    `hangup`: what it finds SIGHUP set to, as a shell or nohup sets it; that of the tests themselves is not handed on.
+    """
+    before = f"import signal\nsignal.signal(signal.SIGHUP, signal.{hangup})\n"
     command = [sys.executable, "-c", before + WAITS, "made", "--jobs", "1", "--out", str(folder / "out"), *given]
     root = Path(__file__).parents[2]
     with subprocess.Popen([*command, str(folder)], stderr=subprocess.PIPE, text=True, cwd=root) as process:
         assert process.stderr
         begun = int(next(line for line in process.stderr if line.startswith("pid ")).split()[1])
         process.send_signal(number)
-        if before:  # it does not hear
+        if hangup == "SIG_IGN":  # it does not hear
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(0.5)
             process.send_signal(signal.SIGTERM)
@@ -349,8 +353,7 @@ def test_whatever_ends_the_command_ends_its_trainings(number: signal.Signals, gi
 
 
 def test_nohup_is_heeded(tmp_path: Path) -> None:
-    ignored = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-    _, told = told_to_end(tmp_path, signal.SIGHUP, before=ignored)
+    _, told = told_to_end(tmp_path, signal.SIGHUP, hangup="SIG_IGN")
     assert "the same command goes on from there" in told
 
 

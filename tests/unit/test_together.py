@@ -91,7 +91,7 @@ def when_ready(marks: list[Path], then: Callable[[], None]) -> None:
             time.sleep(0.01)
         then()
 
-    threading.Thread(target=wait).start()
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def interrupt() -> None:
@@ -136,7 +136,6 @@ def test_an_error_of_ours_leaves_nothing_running(tmp_path: Path, begun: list["su
     def progress() -> str:
         raise BrokenPipeError if marks[0].exists() else AssertionError
 
-    when_ready(marks, lambda: None)
     with pytest.raises((BrokenPipeError, AssertionError)):
         together.side_by_side(waiting(marks, POLITE), tmp_path / "logs", lambda: 1.0, progress)
     assert [process.poll() is not None for process in begun] == [True]
