@@ -15,6 +15,8 @@ from saccade.disk import read_tensors, to_json
 from saccade.errors import SaccadeError, UsageError
 from saccade.recipe import parse_recipe
 from saccade.run_paths import located, run_of
+from saccade.tasks.language_model import tokenizer_of_run
+from saccade.text import RunText
 from tests.support.cli import saccade_command
 from tests.support.folders import same, weights
 from tests.support.tiny import recipe, write_corpus
@@ -181,6 +183,12 @@ def test_a_training_begins_with_a_run_alone(run: Path, corpus: Path, tmp_path: P
     for tree in (own, {name: each for name, each in own.items() if name != "text"}):
         with pytest.raises(UsageError, match=r"init_from: .*step-2: is a checkpoint"):
             saccade.train(parse_recipe(tree), tmp_path / "new", device="cpu")
+
+
+def test_a_tokenizer_is_that_of_a_run(run: Path) -> None:
+    text = RunText.model_validate({"kind": "run", "run": str(step(run, 2))})
+    with pytest.raises(UsageError, match=r"text\.run: .*step-2: is a checkpoint"):
+        tokenizer_of_run(text, Path())
 
 
 def test_messages_name_the_checkpoint(run: Path) -> None:
