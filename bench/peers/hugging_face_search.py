@@ -10,7 +10,7 @@ from saccade.decode.settings import DecodeConfig
 from saccade.text import TextPair
 from saccade.types import END, PAD, START, UNKNOWN
 
-BATCH_TOKENS = 131_072
+BATCH_TOKENS = 262_144
 """Rows × beam × longest source of what is translated at once."""
 
 
