@@ -208,6 +208,13 @@ class Ledger:
                 if self.joint(ensemble, seed) is None:
                     yield from self._joint_due(ensemble, seed, kept)
 
+    def ahead(self, number: int) -> Iterator[Job]:
+        """Further seeds of each setting's point of that number, before it is known whether validation chooses it."""
+        for setting in self.row.settings:
+            if number <= len(setting.points) and self.chosen(setting) is None:
+                jobs = [Job(setting, setting.points[number - 1], seed) for seed in setting.seeds[1:]]
+                yield from (job for job in jobs if self.trial(job) is None)
+
     def _joint_due(self, ensemble: Ensemble, seed: int, kept: set[str]) -> Iterator[Job | JointJob]:
         members = self._members(ensemble, seed)
         if members is None or self._lacks_a_member(ensemble, seed):

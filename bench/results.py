@@ -5,7 +5,9 @@
 Every setting is trained at every point of the row's grid with its first seed; the point that is best on the validation
 data is trained with the other seeds. Each training is a process of its own and is recorded in --out when it ends: the
 same command, given again, does what is missing. --minutes ends what is under way then. Rows that are given the same
-folder to --share have --jobs trainings at a time together. --alone times each setting with the machine to itself.
+folder to --share have --jobs trainings at a time together. --ahead N, where places are free, trains the other seeds of
+the grid's point N before validation has chosen; they count if it chooses that one. --alone times each setting with the
+machine to itself.
 --page writes the page of what is there.
 """
 
@@ -47,6 +49,8 @@ def _main(options: argparse.Namespace) -> None:
     row = read_row(options.row)
     if unknown := set(options.only) - {setting.name for setting in row.settings}:
         sys.exit(f"--only is {', '.join(unknown)}; {options.row} has {', '.join(each.name for each in row.settings)}.")
+    if options.ahead and options.ahead > (most := max(len(setting.points) for setting in row.settings)):
+        sys.exit(f"--ahead is {options.ahead}; {options.row} has {most} points to choose from.")
     if row.alone:
         options.jobs = 1
     if options.share and (row.alone or options.alone):
@@ -99,6 +103,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=positive(float), help="end after so long, whatever is under way")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="for every training")
     parser.add_argument("--only", action="append", default=[], metavar="SETTING", help="leave the others out")
+    parser.add_argument("--ahead", type=positive(int), metavar="POINT", help="its other seeds, before it is chosen")
     parser.add_argument("--keep", type=Path, default=Path("runs/kept"), help="where runs stay that ensembles need")
     parser.add_argument("--alone", action="store_true", help="the training rate of each setting, one after the other")
     parser.add_argument("--page", action="store_true", help="train nothing: write the page")
@@ -153,7 +158,8 @@ class Runner:
 
     def _due(self, busy: set[str]) -> list[Job | JointJob]:
         kept = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
-        due = {job.name: job for job in self.ledger.due(kept) if job.name not in busy | self.failed}
+        jobs = [*self.ledger.due(kept), *(self.ledger.ahead(self.options.ahead) if self.options.ahead else ())]
+        due = {job.name: job for job in jobs if job.name not in busy | self.failed}
         wanted = self.options.only
         return [job for job in due.values() if not wanted or (isinstance(job, Job) and job.setting.name in wanted)]
 

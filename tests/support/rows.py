@@ -30,6 +30,7 @@ def run(row: Row, folder: Path, **given: Any) -> tuple[Ledger, Runner]:
         "minutes": None,
         "only": [],
         "share": None,
+        "ahead": None,
     } | given
     ledger = Ledger(row, folder / "out", tuple(options["set"]))
     runner = Runner(row, ledger, argparse.Namespace(**options), folder / "keep")

@@ -56,6 +56,16 @@ def test_what_is_recorded_is_not_trained_again_and_what_is_missing_is(tmp_path: 
     assert ledger.runs(row.settings[0])
 
 
+@pytest.mark.parametrize(("ahead", "further"), [(2, 0), (3, 2)])
+def test_seeds_ahead_of_the_choice_count_if_their_point_is_chosen(tmp_path: Path, ahead: int, further: int) -> None:
+    row = make_row(tmp_path, settings=[{"name": "A"}], set=[f"log={tmp_path / 'log'}"])
+    ledger, runner = run(row, tmp_path, ahead=ahead, jobs=5)
+    assert not runner.failed
+    assert len(trained(tmp_path / "log")) == 3 + 2 + further  # those of a point that lost are trained and kept
+    assert ledger.chosen(row.settings[0]) == ("score=3",)
+    assert [each["seed"] for each in ledger.runs(row.settings[0])] == [1, 2, 3]
+
+
 def test_a_failure_is_told_and_stops_nothing_else(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     settings = [{"name": "A", "set": ["fails=1"]}, {"name": "B"}, {"name": "C", "set": ["mumbles=1"]}]
     row = make_row(tmp_path, settings=settings, tune=[[]])
@@ -254,7 +264,7 @@ def test_rates_alone_are_recorded_and_keep_no_run(tmp_path: Path, monkeypatch: p
     ensembles = [{"name": "both", "seeds": [1], "members": ["A", "B"]}]
     settings = [{"name": name, "program": None, "recipe": "dates"} for name in ("A", "B")]
     row = make_row(tmp_path, settings=settings, ensembles=ensembles)
-    options = argparse.Namespace(set=[], jobs=1, device="cpu", minutes=None, only=["A"], share=None)
+    options = argparse.Namespace(set=[], jobs=1, device="cpu", minutes=None, only=["A"], share=None, ahead=None)
     runner = Runner(row, Ledger(row, tmp_path / "out"), options, tmp_path / "keep")
     commands: list[list[str]] = []
 
@@ -293,6 +303,7 @@ def test_nothing_begins_behind_the_deadline(tmp_path: Path) -> None:
     [
         (["quick", "--only", "nonsense"], "--only is nonsense; quick has LSTM without attention"),
         (["quick", "--jobs", "0"], "invalid int above 0 value: '0'"),
+        (["quick", "--ahead", "3"], "--ahead is 3; quick has 2 points to choose from."),
         (["quick", "--minutes", "0"], "invalid float above 0 value: '0'"),
         (["quick", "--page", "--out", "empty"], "empty has nothing that was trained to its end with no --set"),
         (["quick", "--page", "--out", "empty", "--set", "a=1"], "trained to its end with --set a=1"),
