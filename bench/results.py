@@ -47,14 +47,9 @@ def main() -> None:
 
 def _main(options: argparse.Namespace) -> None:
     row = read_row(options.row)
-    if unknown := set(options.only) - {setting.name for setting in row.settings}:
-        sys.exit(f"--only is {', '.join(unknown)}; {options.row} has {', '.join(each.name for each in row.settings)}.")
-    if options.ahead and options.ahead > (most := max(len(setting.points) for setting in row.settings)):
-        sys.exit(f"--ahead is {options.ahead}; {options.row} has {most} points to choose from.")
+    _check_against(row, options)
     if row.alone:
         options.jobs = 1
-    if options.share and (row.alone or options.alone):
-        sys.exit("--share: what needs the machine to itself has no others beside it. Leave --share out.")
     if not options.page:
         _check_folder(options.out)
     ledger = Ledger(row, options.out, tuple(options.set))
@@ -74,6 +69,15 @@ def _main(options: argparse.Namespace) -> None:
         )
     if runner.failed:
         sys.exit(f"{len(runner.failed)} failed: {', '.join(sorted(runner.failed))}")
+
+
+def _check_against(row: Row, options: argparse.Namespace) -> None:
+    if unknown := set(options.only) - {setting.name for setting in row.settings}:
+        sys.exit(f"--only is {', '.join(unknown)}; {options.row} has {', '.join(each.name for each in row.settings)}.")
+    if options.ahead and options.ahead > (most := max(len(setting.points) for setting in row.settings)):
+        sys.exit(f"--ahead is {options.ahead}; {options.row} has {most} points to choose from.")
+    if options.share and (row.alone or options.alone):
+        sys.exit("--share: what needs the machine to itself has no others beside it. Leave --share out.")
 
 
 def end_as_by_the_keyboard() -> None:
