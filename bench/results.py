@@ -6,8 +6,8 @@ Every setting is trained at every point of the row's grid with its first seed; t
 data is trained with the other seeds. Each training is a process of its own and is recorded in --out when it ends: the
 same command, given again, does what is missing. --minutes ends what is under way then. Rows that are given the same
 folder to --share have --jobs trainings at a time together. --ahead N, where places are free, trains the other seeds of
-the grid's point N before validation has chosen; they count if it chooses that one. --alone times each setting with the
-machine to itself.
+the grid's point N before validation has chosen; they count if it chooses that one. --prepared keeps tokenizers and
+tokens for all trainings on the same data (`bench.prepared`). --alone times each setting with the machine to itself.
 --page writes the page of what is there.
 """
 
@@ -107,6 +107,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=positive(float), help="end after so long, whatever is under way")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="for every training")
     parser.add_argument("--only", action="append", default=[], metavar="SETTING", help="leave the others out")
+    parser.add_argument("--prepared", type=Path, metavar="FOLDER", help="where tokens are kept for all that read them")
     parser.add_argument("--ahead", type=positive(int), metavar="POINT", help="its other seeds, before it is chosen")
     parser.add_argument("--keep", type=Path, default=Path("runs/kept"), help="where runs stay that ensembles need")
     parser.add_argument("--alone", action="store_true", help="the training rate of each setting, one after the other")
@@ -221,6 +222,8 @@ class Runner:
         settings = job.settings if isinstance(job, Job) else job.members[0].settings
         for change in (*settings, *self.options.set):
             command += ["--set", change]
+        if self.options.prepared and isinstance(job, Job):
+            command += ["--prepared", str(self.options.prepared)]
         with self._place() as lock:
             print(f"{job.name}: begins", file=sys.stderr, flush=True)
             status, output = self._run(job.name, [*command, *more], lock)

@@ -64,6 +64,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=positive(int), default=2, help="trainings at a time, of all rows together")
     parser.add_argument("--minutes", type=positive(float), help="end after so long, whatever is under way")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--prepared", type=Path, metavar="FOLDER", help="where tokens are kept for all that read them")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="for every training")
     return parser.parse_args()
 
@@ -73,6 +74,7 @@ def _command(name: str, options: argparse.Namespace, share: str) -> list[str]:
     command += ["--jobs", str(options.jobs), "--device", options.device]
     for change in options.set:
         command += ["--set", change]
+    command += ["--prepared", str(options.prepared)] if options.prepared else []
     return command + (["--minutes", str(options.minutes)] if options.minutes else [])
 
 

@@ -6,6 +6,7 @@ A process of its own, so that several small trainings share one GPU. With `--fir
 it, and `{first}` in the changes becomes that run's folder. With `--members` nothing is trained: the runs named there
 translate together. With `--speed` the training is cut after so many updates and nothing is scored; the rate is that of
 the later half, when sizes of batches come again (on a GPU they are captured when they come a second time).
+`--prepared` takes tokens from there, and makes them there first if they are missing (`bench.prepared`).
 """
 
 import argparse
@@ -76,6 +77,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--first-set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--members", nargs="+", type=Path, help="runs of an ensemble")
     parser.add_argument("--speed", type=int, metavar="UPDATES", help="tell the rate alone")
+    parser.add_argument("--prepared", type=Path, metavar="FOLDER", help="where tokens are kept for all that read them")
     return parser.parse_args()
 
 
@@ -105,6 +107,7 @@ def _train(
     name: str, changes: list[str], options: argparse.Namespace, folder: Path
 ) -> "tuple[TrainedRun, Recipe, Course]":
     import saccade
+    from bench.prepared import prepared
     from saccade.recipe import load_recipe
     from saccade.train.events import Event, Finished
 
@@ -112,7 +115,8 @@ def _train(
         # A model that has learnt nothing writes to the limit, so that nothing is to be translated at the end.
         changes = [*changes, f"train.updates={options.speed}", f"train.log_every={max(1, options.speed // 10)}"]
         changes += [f"train.validate_every={options.speed}", "train.metric=loss"]
-    recipe, _ = load_recipe(name, (*changes, f"seed={options.seed}"))
+    recipe, base = load_recipe(name, (*changes, f"seed={options.seed}"))
+    tokens = prepared(recipe, base, options.prepared) if options.prepared else None
     course = Course()
 
     def listen(event: Event) -> None:
@@ -120,7 +124,8 @@ def _train(
         if not isinstance(event, Finished):
             print(f"{name} {options.seed}: {event}", file=sys.stderr, flush=True)
 
-    return saccade.train(recipe, folder, overwrite=True, device=options.device, on_event=listen), recipe, course
+    run = saccade.train(recipe, folder, overwrite=True, device=options.device, prepared=tokens, on_event=listen)
+    return run, recipe, course
 
 
 class Course:

@@ -6,7 +6,20 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from saccade.api import Model, TrainedRun, compare, fetch, load, measure, recipe, train, training, verify
+    from saccade.api import (
+        Model,
+        PreparedData,
+        TrainedRun,
+        compare,
+        fetch,
+        load,
+        measure,
+        prepare,
+        recipe,
+        train,
+        training,
+        verify,
+    )
     from saccade.errors import SaccadeError, UsageError
     from saccade.joint import ensemble, fused, reranked
     from saccade.lines import Request
@@ -15,6 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Model",
+    "PreparedData",
     "Recipe",
     "Request",
     "SaccadeError",
@@ -26,6 +40,7 @@ __all__ = [
     "fused",
     "load",
     "measure",
+    "prepare",
     "recipe",
     "reranked",
     "train",

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from saccade.metrics.score import Score
 from saccade.model import Model as Model
 from saccade.recipe import Recipe, load_recipe, parse_recipe
 from saccade.train.events import Event, Finished
+from saccade.train.prepared import Prepared
+from saccade.train.ready import prepare as prepare_job
 from saccade.train.run import run as run_job
 
 PathLike = str | os.PathLike[str]
@@ -68,6 +70,33 @@ def recipe(name_or_path: PathLike, *settings: str) -> Recipe:
 
 
 @dataclass(frozen=True)
+class PreparedData:
+    """Tokenizers and tokens in a folder."""
+
+    path: Path
+    examples: int
+    """How many there are to train on."""
+    unit: str
+    """What they are, as in `pairs`."""
+    vocabularies: dict[str, int]
+    """How many ids there are, of what."""
+    remarks: tuple[str, ...]
+    """What was done to the data, in sentences."""
+
+
+def prepare(what: Recipe | PathLike, out: PathLike, *, base: PathLike | None = None) -> PreparedData:
+    """Make tokenizers and tokens of a recipe's data in the folder `out`, once, for `train(…, prepared=out)`.
+
+    `base` is where relative paths in the recipe are seen from: the recipe's own folder, or the working directory.
+    """
+    chosen, folder_of_recipe = _read(what)
+    path = Path(out)
+    ready = prepare_job(chosen.job(Path(base) if base is not None else folder_of_recipe), path)
+    examples, unit = ready.examples
+    return PreparedData(path, examples, unit, dict(ready.told), ready.remarks)
+
+
+@dataclass(frozen=True)
 class TrainedRun:
     """What a training came to."""
 
@@ -90,6 +119,7 @@ def train(
     overwrite: bool = False,
     device: str = "auto",
     base: PathLike | None = None,
+    prepared: PathLike | None = None,
     profile: bool = False,
     on_event: Callable[[Event], None] | None = None,
 ) -> TrainedRun:
@@ -97,10 +127,21 @@ def train(
 
     Without `out` the folder is runs/ and the recipe's name, or its models' where it has none.
     `base` is where relative paths in the recipe are seen from: the recipe's own folder, or the working directory.
+    `prepared`: a folder that `prepare` made, or a run, whose tokenizers and tokens are taken; refused unless they were
+    made of the same data in the same way.
     `profile` tells where the time went, by an event `Profiled` at the end.
     """
     finished: Finished | None = None
-    for event in training(what, out, resume=resume, overwrite=overwrite, device=device, base=base, profile=profile):
+    for event in training(
+        what,
+        out,
+        resume=resume,
+        overwrite=overwrite,
+        device=device,
+        base=base,
+        prepared=prepared,
+        profile=profile,
+    ):
         if on_event is not None:
             on_event(event)
         if isinstance(event, Finished):
@@ -117,19 +158,26 @@ def training(
     overwrite: bool = False,
     device: str = "auto",
     base: PathLike | None = None,
+    prepared: PathLike | None = None,
     stop: Callable[[], bool] = lambda: False,
     profile: bool = False,
 ) -> Iterator[Event]:
     """As `train`, one event at a time; it goes on when the next one is asked for. `stop` ends it after an update."""
-    if isinstance(what, Recipe):
-        chosen, folder_of_recipe = what, Path.cwd()
-    else:
-        chosen, folder_of_recipe = load_recipe(os.fspath(what))
+    if resume and prepared is not None:
+        raise UsageError("--resume goes on with the tokens that the run has; leave out --prepared.")
+    chosen, folder_of_recipe = _read(what)
     on = pick_device(device)
     path = Path(out) if out is not None else Path("runs") / _name(what)
     folder = _reopened(path, chosen) if resume else RunFolder.create(path, overwrite=overwrite)
     job = chosen.job(Path(base) if base is not None else folder_of_recipe)
+    if prepared is not None:
+        job = replace(job, prepared=Prepared(Path(prepared)))
     yield from run_job(job, folder, device=on, stop=stop, profile=profile)
+
+
+def _read(what: Recipe | PathLike) -> tuple[Recipe, Path]:
+    """The recipe, and where relative paths in it are seen from."""
+    return (what, Path.cwd()) if isinstance(what, Recipe) else load_recipe(os.fspath(what))
 
 
 def _name(what: Recipe | PathLike) -> str:

@@ -57,6 +57,8 @@ FORMAT = 1
 MODEL, CONFIG = "model.safetensors", "config.json"
 METRICS, ENVIRONMENT, CARD = "metrics.jsonl", "environment.json", "README.md"
 OPTIMIZER, STATE = "optimizer.safetensors", "state.json"
+DATA = "data"
+MADE_FROM = f"{DATA}/made-from.json"
 FILES = "files"
 """In config.json: the names of the files beside it that belong to the model."""
 AVERAGE = "/average"

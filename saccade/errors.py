@@ -13,6 +13,14 @@ class UsageError(SaccadeError):
     exit_code = 2
 
 
+class Damaged(SaccadeError):
+    """A file is not as it was written: `what` says which, and is a sentence; `remedy` is where it stands as it does."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what} {remedy}")
+        self.what = what
+
+
 class MissingExtra(UsageError):
     """An optional package is not installed."""
 

@@ -7,7 +7,19 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from saccade.checkpoint import CONFIG, ENVIRONMENT, METRICS, MODEL, OPTIMIZER, RECIPE, STATE, RunFolder, files_of
+from saccade.checkpoint import (
+    CONFIG,
+    DATA,
+    ENVIRONMENT,
+    MADE_FROM,
+    METRICS,
+    MODEL,
+    OPTIMIZER,
+    RECIPE,
+    STATE,
+    RunFolder,
+    files_of,
+)
 from saccade.data.columns import STORE
 from saccade.disk import (
     ATTEMPTS,
@@ -87,9 +99,11 @@ class _Look:
             yield self._file(self.run / ENVIRONMENT, lambda: _ignore(read_sealed_json(self.run / ENVIRONMENT)))
         if (self.run / METRICS).exists():
             yield self._file(self.run / METRICS, lambda: _check_log(self.run / METRICS))
+        if (origin := self.run / MADE_FROM).exists():
+            yield self._file(origin, lambda: _ignore(read_sealed_json(origin)))
         for split in ("train", "valid", "vectors"):
-            if (self.run / "data" / split).is_dir():
-                yield from self._store(self.run / "data" / split)
+            if (self.run / DATA / split).is_dir():
+                yield from self._store(self.run / DATA / split)
         for step in folder.steps():
             yield from self._manifest(step, (MODEL, OPTIMIZER, STATE))
 

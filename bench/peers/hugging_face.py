@@ -32,6 +32,7 @@ from torch.nn import functional as F
 
 from bench.peers.hugging_face_models import network
 from bench.peers.hugging_face_search import Search
+from bench.prepared import prepared
 from bench.row import read_row
 from bench.test_sets import read_sides
 from bench.trial import made_with, peak_memory
@@ -64,11 +65,9 @@ def main() -> None:
     if not isinstance(recipe, TranslateRecipe):
         sys.exit(f"recipe={names['recipe']} is no translation.")
     device = pick_device(options.device)
-    with tempfile.TemporaryDirectory() as folder:
-        task = recipe.make_task(base)
-        task.learn(Path(folder))
-        task.write(Path(folder))
-        told = _trial(task.open(Path(folder)), base, names["row"], device)
+    with tempfile.TemporaryDirectory() as scratch:
+        tokens = recipe.make_task(base).open(prepared(recipe, base, options.prepared or Path(scratch)))
+        told = _trial(tokens, base, names["row"], device)
     print(json.dumps({"seed": options.seed, "settings": options.set} | told | made_with()))
 
 
@@ -77,6 +76,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--prepared", type=Path, metavar="FOLDER", help="where tokens are kept for all that read them")
     options = parser.parse_args()
     if missing := {"row", "recipe"} - {change.split("=", 1)[0] for change in options.set}:
         parser.error(f"--set {' and --set '.join(f'{name}=…' for name in sorted(missing))} must be given")

@@ -26,6 +26,7 @@ from saccade.cli import (
     generate,
     look,
     measure,
+    prepare,
     recipes,
     score,
     scores,
@@ -215,6 +216,13 @@ _add(app, "verify", verify.verify, "saccade verify runs/dates", "saccade verify 
 _add(app, "doctor", doctor.doctor, "saccade doctor", "saccade doctor --device cpu")
 _add(runs_app, "list", look.list_runs, "saccade runs list", "saccade runs list runs --json")
 _add(data_app, "check", data.check, "saccade data check train.yaml", "saccade data check train.yaml --trim --json")
+_add(
+    data_app,
+    "prepare",
+    prepare.prepare,
+    "saccade data prepare train.yaml --out prepared/train",
+    "saccade data prepare train.yaml --out prepared/bytes --set text='{kind: byte}'",
+)
 _add(data_app, "list", data.list_sets, "saccade data list", "saccade data list --json")
 _add(data_app, "get", data.get, "saccade data get multi30k", "saccade data get ptb scan --to data")
 app.add_typer(

@@ -24,11 +24,17 @@ def beginnings(recipe: Recipe, base: Path) -> list[tuple[str, str]]:
     return found
 
 
-def tell_plan(recipe: Recipe, base: Path, out: Path, *, resume: bool, overwrite: bool) -> None:
-    for split, begins in beginnings(recipe, base):
-        tell(f"data: {split} {begins}")
+def tell_plan(
+    recipe: Recipe, base: Path, out: Path, prepared: Path | None = None, *, resume: bool, overwrite: bool
+) -> None:
+    if prepared is None:
+        for split, begins in beginnings(recipe, base):
+            tell(f"data: {split} {begins}")
+        sizes, known = recipe.vocabularies(base)
+    else:
+        sizes, known = _sizes(recipe, base, prepared), True
+        tell(f"data: tokens of {prepared}")
     say(config.to_yaml(config.plain(recipe)).rstrip("\n"))
-    sizes, known = recipe.vocabularies(base)
     count = parameters(recipe, sizes)
     about = "" if known else "about "
     words = " and ".join(f"{about}{size:,}" for size in dict.fromkeys(_tokens(sizes)))
@@ -43,6 +49,15 @@ def tell_plan(recipe: Recipe, base: Path, out: Path, *, resume: bool, overwrite:
         f"optimiser = {megabytes(2 * count * _FLOAT + state)}; what a batch needs comes on top"
     )
     tell_writes(recipe, out, checkpoint=count * _FLOAT + state, resume=resume, overwrite=overwrite)
+
+
+def _sizes(recipe: Recipe, base: Path, prepared: Path) -> dict[str, int]:
+    """Of the vocabularies that were made there, if they would be made here."""
+    from saccade.train.prepared import Prepared
+
+    job = recipe.job(base)
+    Prepared(prepared).check(job.task, job.recipe, base)
+    return dict(job.task.open(prepared).sizes)
 
 
 def _tokens(sizes: Mapping[str, int]) -> list[int]:

@@ -30,6 +30,8 @@ class Order:
     base: Path
     """Where relative paths in the recipe are seen from."""
     out: Path
+    prepared: Path | None = None
+    """Where tokenizers and tokens are taken from, if they are not to be made."""
 
 
 def train(
@@ -50,6 +52,13 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in --out stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
+    prepared: Annotated[
+        Path | None,
+        typer.Option(
+            help="Take tokenizers and tokens from there: a folder of `data prepare`, or a run on the same data.",
+            show_default=False,
+        ),
+    ] = None,
     device: Device = "auto",
     max_minutes: Annotated[
         float | None,
@@ -69,18 +78,22 @@ def train(
         settings.append(f"train.minutes={max_minutes}")
     if resume and overwrite:
         raise UsageError("--resume continues a run and --overwrite replaces it; give one of them.")
-    order = _order(recipe, tuple(settings), out, resume=resume)
+    if resume and prepared is not None:
+        raise UsageError("--resume goes on with the tokens that the run has; leave out --prepared.")
+    order = _order(recipe, tuple(settings), out, prepared, resume=resume)
     if dry_run:
         from saccade.cli.plan import tell_plan
 
-        tell_plan(order.recipe, order.base, order.out, resume=resume, overwrite=overwrite)
+        tell_plan(order.recipe, order.base, order.out, order.prepared, resume=resume, overwrite=overwrite)
         return
     if not resume:
         _check_before(order, overwrite=overwrite)
     _run(order, resume=resume, overwrite=overwrite, device=device, quiet=quiet, profile=profile)
 
 
-def _order(name: str | None, settings: tuple[str, ...], out: Path | None, *, resume: bool) -> Order:
+def _order(
+    name: str | None, settings: tuple[str, ...], out: Path | None, prepared: Path | None, *, resume: bool
+) -> Order:
     from saccade.checkpoint import recorded_base
     from saccade.recipe import load_recipe
 
@@ -88,7 +101,7 @@ def _order(name: str | None, settings: tuple[str, ...], out: Path | None, *, res
         raise UsageError("RECIPE is missing: name a .yaml file or one of `saccade init --list`.")
     if name is not None and not Path(name).is_dir():
         recipe, base = load_recipe(name, settings)
-        return Order(recipe, base, out or Path("runs") / Path(name).stem)
+        return Order(recipe, base, out or Path("runs") / Path(name).stem, prepared)
     folder = Path(name) if name is not None else out
     assert folder is not None
     if located(folder).step is not None:
@@ -109,7 +122,8 @@ def _check_before(order: Order, *, overwrite: bool) -> None:
 
     if overwrite and order.out.is_dir() and any(order.out.iterdir()) and not is_run(order.out):
         raise UsageError(f"{order.out}: is not empty and is no run folder; --overwrite replaces runs alone.")
-    beginnings(order.recipe, order.base)
+    if order.prepared is None:  # else the data need not be here any more
+        beginnings(order.recipe, order.base)
 
 
 def _run(order: Order, *, resume: bool, overwrite: bool, device: str, quiet: bool, profile: bool) -> None:
@@ -130,6 +144,7 @@ def _run(order: Order, *, resume: bool, overwrite: bool, device: str, quiet: boo
                     overwrite=overwrite,
                     device=device,
                     base=order.base,
+                    prepared=order.prepared,
                     stop=stopping.asked,
                     profile=profile,
                 ):

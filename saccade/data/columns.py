@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from saccade.data.counts import Counts
 from saccade.disk import sync_folder
-from saccade.errors import SaccadeError, UsageError
+from saccade.errors import Damaged, SaccadeError, UsageError
 
 STORE = "store.json"
 """The file that says what is in a store; a store without it is not finished."""
@@ -112,9 +112,9 @@ class Columns:
         for name, file in self.facts["files"].items():
             with (self.folder / name).open("rb") as content:
                 if hashlib.file_digest(content, "sha256").hexdigest() != file["sha256"]:
-                    raise SaccadeError(
-                        f"{self.folder / name}: is not the file that was written (its checksum differs). "
-                        f"Remove {self.folder.parent} and resume: the tokens are then made again from the data."
+                    raise Damaged(
+                        f"{self.folder / name}: is not the file that was written (its checksum differs).",
+                        f"Remove {self.folder.parent} and resume: the tokens are then made again from the data.",
                     )
 
     def release(self) -> None:

@@ -43,7 +43,7 @@ from saccade.models.classifier import Classifier, ClassifierConfig
 from saccade.models.hierarchical import HierarchicalClassifier, HierarchicalConfig
 from saccade.models.trainable import Trainable
 from saccade.tasks.base import Recipe, Scores, Table, preset_gives
-from saccade.tasks.vectors import begin_with, check_vectors, open_run_vectors, write_run_vectors
+from saccade.tasks.vectors import begin_with, check_vectors, open_run_vectors, vectors_of, write_run_vectors
 from saccade.tasks.vectors import told as told_of_vectors
 from saccade.text import BpeText, ByteText, CharText, TextConfig, TextPair, Tokenizer, train_tokenizers
 from saccade.text.pair import SOURCE_FILE
@@ -259,6 +259,16 @@ class ClassifyTask:
     @property
     def files(self) -> tuple[str, ...]:
         return SOURCE_FILE, LABELS
+
+    @property
+    def tokens_depend_on(self) -> dict[str, Any]:
+        reading = self.recipe.reading("train")
+        return {
+            **vectors_of(self.recipe.model.vectors),
+            "model reads a text as": reading.layout,
+            "model reads START first": reading.starts,
+            "model reads END last": reading.ends,
+        }
 
     def learn(self, folder: Path) -> None:
         """The tokenizer and the labels, in one pass over the training data."""

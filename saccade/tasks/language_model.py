@@ -34,7 +34,7 @@ from saccade.models.build import build_language_model
 from saccade.models.language_model import LanguageModel, LanguageModelConfig
 from saccade.models.trainable import Trainable
 from saccade.tasks.base import Recipe, preset_gives
-from saccade.tasks.vectors import begin_with, check_vectors, open_run_vectors, write_run_vectors
+from saccade.tasks.vectors import begin_with, check_vectors, open_run_vectors, vectors_of, write_run_vectors
 from saccade.tasks.vectors import told as told_of_vectors
 from saccade.text import (
     BpeText,
@@ -229,6 +229,10 @@ class LanguageModelTask:
 
     name = "language-model"
     files = (SOURCE_FILE,)
+
+    @property
+    def tokens_depend_on(self) -> dict[str, Any]:
+        return vectors_of(self.recipe.model.vectors)
 
     def learn(self, folder: Path) -> None:
         if isinstance(self.recipe.text, RunText):

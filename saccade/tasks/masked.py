@@ -45,7 +45,7 @@ from saccade.models.build import build_masked
 from saccade.models.masked import Judged, MaskedConfig, MaskedModel
 from saccade.models.trainable import Trainable
 from saccade.tasks.base import Recipe, preset_gives
-from saccade.tasks.vectors import begin_with, check_vectors, open_run_vectors, write_run_vectors
+from saccade.tasks.vectors import begin_with, check_vectors, open_run_vectors, vectors_of, write_run_vectors
 from saccade.tasks.vectors import told as told_of_vectors
 from saccade.text import BpeText, ByteText, CharText, TextConfig, TextPair, Tokenizer, train_tokenizers
 from saccade.text.pair import SOURCE_FILE
@@ -216,6 +216,10 @@ class MaskedTask:
 
     name = "masked-language-model"
     files = (SOURCE_FILE,)
+
+    @property
+    def tokens_depend_on(self) -> dict[str, Any]:
+        return {**vectors_of(self.recipe.model.vectors), "model reads at most": self.recipe.limit}
 
     def learn(self, folder: Path) -> None:
         if self.recipe.init_from is not None:

@@ -34,7 +34,7 @@ from saccade.score_tags import evaluate_tags
 from saccade.tag import MAX_WORDS, TAGS_FILE, WORDS_FILE, Engine, read_tags, read_words
 from saccade.tasks.base import Recipe, Scores, preset_gives
 from saccade.tasks.tag_ready import CONTINUED, READ, SPLITS, TagReady
-from saccade.tasks.vectors import check_vectors, open_run_vectors, write_run_vectors
+from saccade.tasks.vectors import check_vectors, open_run_vectors, vectors_of, write_run_vectors
 from saccade.text import BpeText, train_tokenizers
 from saccade.text.tags import Scheme, TagSet, converted
 from saccade.text.words import GivenWords, PiecesOfWords, WordForm, WordList, WordTextConfig
@@ -181,6 +181,15 @@ class TagTask:
 
     name = "tag"
     files = (WORDS_FILE, TAGS_FILE)
+
+    @property
+    def tokens_depend_on(self) -> dict[str, Any]:
+        model = self.recipe.model
+        return {
+            **vectors_of(model.vectors),
+            "model.scheme": model.scheme,
+            "model.characters are read": self.recipe.spells,
+        }
 
     def learn(self, folder: Path) -> None:
         """One pass for the scheme where the recipe leaves it open, one for words, characters and tags."""

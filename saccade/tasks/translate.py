@@ -26,7 +26,7 @@ from saccade.models.build import build_translator
 from saccade.models.trainable import Trainable
 from saccade.models.translator import Translator, TranslatorConfig
 from saccade.tasks.base import Recipe, preset_gives
-from saccade.tasks.vectors import begin_with, check_vectors, open_run_vectors, write_run_vectors
+from saccade.tasks.vectors import begin_with, check_vectors, open_run_vectors, vectors_of, write_run_vectors
 from saccade.tasks.vectors import told as told_of_vectors
 from saccade.text import BpeDropout, SideText, TextConfig, TextPair, Tokenizer, sides, train_tokenizers
 from saccade.text.pair import SOURCE_FILE, TARGET_FILE
@@ -162,6 +162,11 @@ class TranslateTask:
     @property
     def files(self) -> tuple[str, ...]:
         return (SOURCE_FILE,) if self.recipe.text.shared else (SOURCE_FILE, TARGET_FILE)
+
+    @property
+    def tokens_depend_on(self) -> dict[str, Any]:
+        model = self.recipe.model
+        return {**vectors_of(model.vectors), "model.encoder reads a parse": model.encoder.reads_parse}
 
     def learn(self, folder: Path) -> None:
         data, base = self.recipe.data, self.base

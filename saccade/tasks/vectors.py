@@ -5,6 +5,7 @@ A run begins with the file that `model.vectors.path` names, and goes on without 
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -31,6 +32,11 @@ def check_vectors(vectors: VectorsConfig | None, text_kind: str, *, takes_more: 
             f"model.vectors.more_words is {vectors.more_words}: only tagging and classification give ids to words that "
             "the training text does not have, and not where the words are those of another run. Leave it out"
         )
+
+
+def vectors_of(vectors: VectorsConfig | None) -> dict[str, Any]:
+    """What tokens depend on of them, by the setting's name."""
+    return {"model.vectors": None if vectors is None else {"path": vectors.path, "more_words": vectors.more_words}}
 
 
 def write_run_vectors(vectors: VectorsConfig | None, names: Sequence[str], folder: Path, base: Path) -> None:

@@ -1,5 +1,6 @@
 """Everything a run needs before its first update: recipe, tokenizers, tokens and model, found or made in its folder."""
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +10,12 @@ from saccade import checkpoint, disk
 from saccade.checkpoint import RunFolder
 from saccade.config import to_yaml
 from saccade.data.columns import STORE
-from saccade.errors import UsageError
+from saccade.errors import Damaged, SaccadeError, UsageError
 from saccade.models.trainable import Trainable
 from saccade.train.environment import environment
 from saccade.train.initial import Initial
 from saccade.train.numerics import seed_everything
+from saccade.train.prepared import AGAIN, Prepared, made_from, note
 from saccade.train.settings import TrainConfig
 from saccade.train.task import Ready, Task
 
@@ -33,6 +35,8 @@ class Job:
     """Where relative paths are seen from."""
     initial: Initial | None = None
     """What it begins with, where that is not nothing."""
+    prepared: Prepared | None = None
+    """Where its tokenizers and tokens are taken from, if they are not to be made."""
 
 
 def made_ready(job: Job, folder: RunFolder) -> tuple[Ready, Trainable, list[str]]:
@@ -40,10 +44,17 @@ def made_ready(job: Job, folder: RunFolder) -> tuple[Ready, Trainable, list[str]
     folder.clean()
     if not folder.fresh:
         folder.verify_recipe()
-    ready = _reopened(job, folder) if folder.begun else _prepared(job, folder)
+    remarks: list[str] = []
+    if folder.begun:
+        ready = _reopened(job, folder)
+    elif job.prepared is None:
+        ready = _made(job, folder.path)
+    else:
+        remarks.append(_given(job, job.prepared, folder.path))
+        ready = job.task.open(folder.path)
     seed_everything(job.seed, 0)
     model = ready.build()
-    remarks = _begun_with(job, folder, model)
+    remarks += _begun_with(job, folder, model)
     if not folder.begun:
         facts = {"format": checkpoint.FORMAT, "task": job.task.name, "model": ready.model_settings}
         facts |= {**ready.facts, "vocabulary": dict(ready.sizes)}
@@ -64,29 +75,72 @@ def _begun_with(job: Job, folder: RunFolder, model: Trainable) -> list[str]:
     return remarks
 
 
-def _prepared(job: Job, folder: RunFolder) -> Ready:
-    _write_recipe(job, folder)
-    facts = environment() | {"base": str(job.base)}
-    disk.write_file(folder.path / checkpoint.ENVIRONMENT, disk.sealed_json(facts))
+def prepare(job: Job, path: Path) -> Ready:
+    """Tokenizers and tokens alone, for trainings that are to come: a folder that appears when it is whole."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"{path}: is there already. Name another folder with --out, or remove it.")
+    unfinished = path.with_name(f"{disk.TEMPORARY}{path.name}-{os.getpid()}")
+    try:
+        unfinished.mkdir(parents=True)
+        _made(job, unfinished)
+        unfinished.rename(path)
+        disk.sync_folder(path.parent)
+    except OSError as error:
+        raise SaccadeError(f"{path}: cannot be written: {error.strerror or error}.") from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return job.task.open(path)
+
+
+def _made(job: Job, folder: Path) -> Ready:
+    """Tokenizers and tokens from the data, and beside them what they were made of."""
+    made = made_from(job.task, job.recipe, job.base)
+    _write_origin(job, folder)
     if job.initial is not None:
         job.initial.check(job.recipe)
-    job.task.learn(folder.path)
+    job.task.learn(folder)
     if job.initial is not None:
-        job.initial.give_text(folder.path)
-    return _written(job, folder)
+        job.initial.give_text(folder)
+    ready = _written(job, folder)
+    note(folder, made, job.seed, job.task.files)
+    return ready
 
 
-def _write_recipe(job: Job, folder: RunFolder) -> None:
-    path, content = folder.path / checkpoint.RECIPE, disk.sealed(to_yaml(job.recipe)).encode()
+def _given(job: Job, prepared: Prepared, folder: Path) -> str:
+    """Those that were made before, if they are whole; a sentence that tells of it."""
+    record = prepared.check(job.task, job.recipe, job.base)
+    if lacking := _lacking(prepared.folder):
+        raise UsageError(f"--prepared is {prepared.folder}, which lacks {lacking[0]}. {AGAIN}")
+    prepared.verify(record, job.task.files)
+    try:
+        _verified(job, prepared.folder)
+    except Damaged as error:
+        raise SaccadeError(f"{error.what} {AGAIN}") from None
+    told = prepared.give(record, job.seed, job.task.files, folder)
+    _write_origin(job, folder)
+    if job.initial is not None:
+        job.initial.check(job.recipe)
+    return told
+
+
+def _write_origin(job: Job, folder: Path) -> None:
+    _write_recipe(job, folder)
+    facts = environment() | {"base": str(job.base)}
+    facts |= {} if job.prepared is None else {"prepared": str(job.prepared.folder)}
+    disk.write_file(folder / checkpoint.ENVIRONMENT, disk.sealed_json(facts))
+
+
+def _write_recipe(job: Job, folder: Path) -> None:
+    path, content = folder / checkpoint.RECIPE, disk.sealed(to_yaml(job.recipe)).encode()
     if not path.exists() or path.read_bytes() != content:
         disk.write_file(path, content)
 
 
-def _written(job: Job, folder: RunFolder) -> Ready:
+def _written(job: Job, folder: Path) -> Ready:
     """The data as tokens, made afresh; a manifest beside each store says that it is whole."""
-    shutil.rmtree(folder.path / "data", ignore_errors=True)  # a killed run may have left half a store
-    job.task.write(folder.path)
-    ready = job.task.open(folder.path)
+    shutil.rmtree(folder / checkpoint.DATA, ignore_errors=True)  # a killed run may have left half a store
+    job.task.write(folder)
+    ready = job.task.open(folder)
     for store in ready.stores.values():
         manifest = {STORE: [disk.checksum(store.folder / STORE)]}
         disk.write_file(store.folder / disk.MANIFEST, disk.to_json(manifest))
@@ -96,24 +150,31 @@ def _written(job: Job, folder: RunFolder) -> Ready:
 def _reopened(job: Job, folder: RunFolder) -> Ready:
     """What the run read before. Its tokenizers stay as they are even where the tokens must be made again."""
     folder.verify()
-    ready = _stores(job, folder)
-    _write_recipe(job, folder)
+    ready = _stores(job, folder.path)
+    _write_recipe(job, folder.path)
     return ready
 
 
-def _stores(job: Job, folder: RunFolder) -> Ready:
+def _lacking(folder: Path) -> list[str]:
+    """What a preparation that was not ended, or somebody who removes files, leaves out."""
+    names = [f"{checkpoint.DATA}/{split}/{name}" for split in SPLITS for name in (STORE, disk.MANIFEST)]
+    return [name for name in names if not (folder / name).exists()]
+
+
+def _stores(job: Job, folder: Path) -> Ready:
     """The tokens that were made before, or, where they are gone, those of the same data."""
-    stores = [folder.path / "data" / split for split in SPLITS]
-    if not all((store / name).exists() for store in stores for name in (STORE, disk.MANIFEST)):
-        return _written(job, folder)
-    for store in stores:
-        _verify_store(store)
+    return _written(job, folder) if _lacking(folder) else _verified(job, folder)
+
+
+def _verified(job: Job, folder: Path) -> Ready:
+    for split in SPLITS:
+        _verify_store(folder / checkpoint.DATA / split)
     try:
-        found = job.task.open(folder.path)
+        found = job.task.open(folder)
         for opened in found.stores.values():
             opened.verify()
     except (KeyError, TypeError, AttributeError) as error:  # somebody wrote checksums that fit
-        raise UsageError(f"{folder.path / 'data'}: its {STORE} are not as stores write them ({error!r}).") from None
+        raise UsageError(f"{folder / checkpoint.DATA}: its {STORE} are not as stores write them ({error!r}).") from None
     return found
 
 
@@ -121,7 +182,7 @@ def _verify_store(store: Path) -> None:
     """What is said of the tokens is as it was written; the tokens are then compared with it."""
     disk.read_json(store / STORE)
     if disk.checksum(store / STORE) not in disk.read_manifest(store).get(STORE, []):
-        raise UsageError(
-            f"{store / STORE}: is not as a store writes it (its checksum differs). Remove {store.parent} and resume: "
-            "the tokens are then made again from the data."
+        raise Damaged(
+            f"{store / STORE}: is not as a store writes it (its checksum differs).",
+            f"Remove {store.parent} and resume: the tokens are then made again from the data.",
         )

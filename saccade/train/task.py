@@ -96,6 +96,10 @@ class Task(Protocol):
     def files(self) -> tuple[str, ...]:
         """What `learn` writes into the run folder: they belong to the model as its weights do."""
 
+    @property
+    def tokens_depend_on(self) -> Mapping[str, Any]:
+        """What `learn` and `write` read of the recipe beside data, text and `init_from`, by the settings' names."""
+
     def learn(self, folder: Path) -> None:
         """What is learnt from the training data before any weight: tokenizers, labels."""
 

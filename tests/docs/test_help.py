@@ -28,6 +28,7 @@ TESTED_IN = [
         "unit/test_cli*.py",
         "unit/test_fetch.py",
         "contract/test_training_options.py",
+        "contract/test_prepared.py",
         "contract/test_s*.py",
         "learn/*.py",
     )

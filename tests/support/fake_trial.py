@@ -3,7 +3,7 @@
 Changes say how: `score=3` is what it reaches on validation and test data, `fails=1` ends it with an error,
 `diverges=1` before any validation, `mumbles=1` with something else, `waits=SECONDS` late; `held=1` tells of a card,
 `metric=NAME` is what the score is called, `also=NAME and NAME` others, and with `way=VALUE` seeds from the second on
-tell of three validations.
+tell of three validations. `--prepared` is told as `prepared`.
 """
 
 import argparse
@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--device")
     parser.add_argument("--speed")
+    parser.add_argument("--prepared")
     parser.add_argument("--set", action="append", default=[])
     options = parser.parse_args()
     given = dict(change.split("=") for change in options.set)
@@ -54,6 +55,8 @@ def main() -> None:
         "scores": [] if "diverges" in given else [score],
         "tests": {} if "diverges" in given else {"elsewhere": [score]},
     }
+    if options.prepared:
+        told["prepared"] = options.prepared
     if "held" in given:
         told["held_memory_bytes"] = 3 * 2**30
     if "also" in given:

@@ -31,6 +31,7 @@ def run(row: Row, folder: Path, **given: Any) -> tuple[Ledger, Runner]:
         "only": [],
         "share": None,
         "ahead": None,
+        "prepared": None,
     } | given
     ledger = Ledger(row, folder / "out", tuple(options["set"]))
     runner = Runner(row, ledger, argparse.Namespace(**options), folder / "keep")

@@ -14,6 +14,7 @@ from saccade.checkpoint import RunFolder
 from saccade.errors import SaccadeError
 from saccade.recipe import Recipe
 from saccade.train.events import Prepared
+from saccade.train.prepared import Prepared as Given
 from saccade.train.run import run as run_job
 from tests.support.cli import saccade_command
 from tests.support.folders import CPU
@@ -78,12 +79,19 @@ def find_base(run: Trained) -> None:
     checkpoint.recorded_base(run.path)
 
 
+def take_tokens(run: Trained) -> None:
+    """As a training does that is given this run's."""
+    job = run.recipe.job(run.path)
+    Given(run.path).check(job.task, job.recipe, job.base)
+
+
 READERS: list[tuple[Callable[[Trained], None], str]] = [
     *((load, name) for name in PUBLISHED),
     *((resume, name) for name in PUBLISHED),
     *((resume, name) for name in TO_RESUME),
     (resume_by_recipe, "train.yaml"),
     (find_base, "environment.json"),
+    (take_tokens, "data/made-from.json"),
 ]
 
 

@@ -26,7 +26,7 @@ STORES = [
     for name in ("manifest.json", "store.json", "source.bin", "source.idx", "target.bin", "target.idx", *text)
 ]
 FOR_USE = ["manifest.json", "config.json", "tokenizer.json", "tokenizer_target.json", "model.safetensors"]
-EVERY = [*FOR_USE, "train.yaml", "environment.json", "metrics.jsonl", *STORES, *STEPS]
+EVERY = [*FOR_USE, "train.yaml", "environment.json", "metrics.jsonl", "data/made-from.json", *STORES, *STEPS]
 
 
 def states(run: Path) -> dict[str, str]:
@@ -108,7 +108,7 @@ def test_the_command_tells_each_file_and_ends_with_one_where_something_is_wrong(
     assert done.exit_code == 0
     assert done.stdout.splitlines()[0] == "ok      manifest.json"
     assert len(done.stdout.splitlines()) == len(EVERY)
-    assert "30 files as they were saved" in done.stderr
+    assert "31 files as they were saved" in done.stderr
     (run / "model.safetensors").write_bytes(b"")
     (run / "checkpoints" / "step-4" / "state.json").unlink()
     with (run / "metrics.jsonl").open("a") as log:
@@ -122,7 +122,7 @@ def test_the_command_tells_each_file_and_ends_with_one_where_something_is_wrong(
         ["missing", "checkpoints/step-4/state.json"],
     ]
     assert " ".join(wrong[1][2:]) == "its last line is torn; resuming cuts it off"
-    assert "run: 3 of 30 files damaged or missing." in done.stderr
+    assert "run: 3 of 31 files damaged or missing." in done.stderr
     told = saccade_command("verify", run, "-f", "json")
     assert told.exit_code == 1
     found = json.loads(told.stdout)

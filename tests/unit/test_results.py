@@ -66,6 +66,14 @@ def test_seeds_ahead_of_the_choice_count_if_their_point_is_chosen(tmp_path: Path
     assert [each["seed"] for each in ledger.runs(row.settings[0])] == [1, 2, 3]
 
 
+def test_every_training_is_told_where_tokens_are_kept(tmp_path: Path) -> None:
+    ensembles = [{"name": "both", "seeds": [1], "members": ["A × 1", "B"]}]
+    row = make_row(tmp_path, ensembles=ensembles, tune=[[]])
+    ledger, _ = run(row, tmp_path, prepared=tmp_path / "tokens")
+    trials = [trial for setting in row.settings for trial in ledger.runs(setting)]
+    assert [trial["prepared"] for trial in trials] == [str(tmp_path / "tokens")] * 6
+
+
 def test_a_failure_is_told_and_stops_nothing_else(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     settings = [{"name": "A", "set": ["fails=1"]}, {"name": "B"}, {"name": "C", "set": ["mumbles=1"]}]
     row = make_row(tmp_path, settings=settings, tune=[[]])
@@ -264,7 +272,9 @@ def test_rates_alone_are_recorded_and_keep_no_run(tmp_path: Path, monkeypatch: p
     ensembles = [{"name": "both", "seeds": [1], "members": ["A", "B"]}]
     settings = [{"name": name, "program": None, "recipe": "dates"} for name in ("A", "B")]
     row = make_row(tmp_path, settings=settings, ensembles=ensembles)
-    options = argparse.Namespace(set=[], jobs=1, device="cpu", minutes=None, only=["A"], share=None, ahead=None)
+    options = argparse.Namespace(
+        set=[], jobs=1, device="cpu", minutes=None, only=["A"], share=None, ahead=None, prepared=None
+    )
     runner = Runner(row, Ledger(row, tmp_path / "out"), options, tmp_path / "keep")
     commands: list[list[str]] = []
 

@@ -1,6 +1,7 @@
 """Rows of the results table that are trained side by side."""
 
 import argparse
+import json
 import os
 import signal
 import subprocess
@@ -220,9 +221,8 @@ def test_the_command_trains_rows_together_and_ends_in_time(
 
     monkeypatch.setattr(together, "_command", with_its_row)
     out = tmp_path / "out"
-    monkeypatch.setattr(
-        sys, "argv", ["together", "one", "two", "--out", str(out), "--device", "cpu", "--minutes", "0.1"]
-    )
+    given = ["--out", str(out), "--device", "cpu", "--minutes", "0.1", "--prepared", str(tmp_path / "tokens")]
+    monkeypatch.setattr(sys, "argv", ["together", "one", "two", *given])
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         together.main()
@@ -233,7 +233,8 @@ def test_the_command_trains_rows_together_and_ends_in_time(
     ones = [line.split() for line in told.splitlines()[2:4]]
     assert ones == [["one", "1", "of", "1", "0"], ["two", "0", "of", "1", "0"]]
     assert "two: A (0 of 1 points)" in told
-    assert (out / "one-a.json").exists()
+    (trial,) = json.loads((out / "one-a.json").read_text())["trials"]
+    assert trial["prepared"] == str(tmp_path / "tokens")
     assert (out / "one.md").exists()
     assert "ended, to be trained again" in (out / "logs" / "two.log").read_text()
 

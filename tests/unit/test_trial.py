@@ -73,6 +73,19 @@ def test_a_trial_tells_what_it_reached_and_what_it_cost(
     assert both["scores"][0]["count"] == 4
 
 
+def test_with_tokens_that_are_kept_a_trial_comes_to_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--recipe", "dates", *changes(*TINY)]
+    without = told_by(monkeypatch, capsys, *given)
+    for _ in range(2):  # made, then found
+        kept = told_by(monkeypatch, capsys, *given, "--prepared", str(tmp_path))
+        assert {name: kept[name] for name in ("valid", "course", "scores")} == {
+            name: without[name] for name in ("valid", "course", "scores")
+        }
+    assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1
+
+
 def test_a_rate_is_that_of_the_later_half_and_nothing_is_translated_for_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
