@@ -31,7 +31,8 @@ def made_from(task: Task, recipe: Mapping[str, Any], base: Path) -> Tree:
     if not isinstance(data.get("test"), int):  # files, of which training reads nothing
         data = {name: value for name, value in data.items() if name != "test"}
     tree = {"format": FORMAT, "task": task.name, "data": data}
-    tree |= {name: recipe.get(name) for name in _OTHERS} | task.tokens_depend_on
+    tree |= {name: recipe.get(name) for name in _OTHERS}
+    tree |= task.tokens_depend_on
     return {name: _with_content(value, base) for name, value in _leaves(tree)}
 
 
