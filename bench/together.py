@@ -45,7 +45,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     end_as_by_the_keyboard()
     with tempfile.TemporaryDirectory() as share, multi_process_service(options.device):
-        commands = {row.name: _command(row.name, options, share) for row in rows}
+        commands = {row.name: _command(row, options, share) for row in rows}
         statuses = side_by_side(
             commands,
             options.out / "logs",
@@ -64,17 +64,20 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=positive(int), default=2, help="trainings at a time, of all rows together")
     parser.add_argument("--minutes", type=positive(float), help="end after so long, whatever is under way")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--ahead", type=positive(int), metavar="POINT", help="its other seeds, where a row has it")
     parser.add_argument("--prepared", type=Path, metavar="FOLDER", help="where tokens are kept for all that read them")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="for every training")
     return parser.parse_args()
 
 
-def _command(name: str, options: argparse.Namespace, share: str) -> list[str]:
-    command = [sys.executable, "-m", "bench.results", name, "--out", str(options.out), "--share", share]
+def _command(row: Row, options: argparse.Namespace, share: str) -> list[str]:
+    command = [sys.executable, "-m", "bench.results", row.name, "--out", str(options.out), "--share", share]
     command += ["--jobs", str(options.jobs), "--device", options.device]
     for change in options.set:
         command += ["--set", change]
     command += ["--prepared", str(options.prepared)] if options.prepared else []
+    if options.ahead and any(len(setting.points) >= options.ahead for setting in row.settings):
+        command += ["--ahead", str(options.ahead)]
     return command + (["--minutes", str(options.minutes)] if options.minutes else [])
 
 

@@ -207,21 +207,23 @@ def test_the_command_trains_rows_together_and_ends_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = {}
-    for name, waits in (("one", 0), ("two", 30)):
+    late = ["score=2", "waits=0.5"]  # so that seeds are due ahead of the choice
+    for name, seeds, tune in (("one", [1, 2], [["score=3"], late]), ("two", [1], [["waits=30"]])):
         (tmp_path / name).mkdir()
-        row = make_row(tmp_path / name, settings=[{"name": "A", "seeds": [1], "set": [f"waits={waits}"]}], tune=[[]])
+        row = make_row(tmp_path / name, settings=[{"name": "A", "seeds": seeds}], tune=tune)
         rows[name] = replace(row, name=name)
     monkeypatch.setattr(together, "read_row", rows.__getitem__)
     command = together._command
 
-    def with_its_row(name: str, options: argparse.Namespace, share: str) -> list[str]:
+    def with_its_row(row: Row, options: argparse.Namespace, share: str) -> list[str]:
         """The very command, but that its row is read from where it was made."""
-        program, _, _, *rest = command(name, options, share)
-        return [program, "-c", MADE_ROW.format(folder=str(tmp_path / name), name=name), *rest]
+        program, _, _, *rest = command(row, options, share)
+        return [program, "-c", MADE_ROW.format(folder=str(tmp_path / row.name), name=row.name), *rest]
 
     monkeypatch.setattr(together, "_command", with_its_row)
     out = tmp_path / "out"
-    given = ["--out", str(out), "--device", "cpu", "--minutes", "0.1", "--prepared", str(tmp_path / "tokens")]
+    given = ["--out", str(out), "--device", "cpu", "--minutes", "0.13", "--prepared", str(tmp_path / "tokens")]
+    given += ["--ahead", "2"]  # a point that one of them has
     monkeypatch.setattr(sys, "argv", ["together", "one", "two", *given])
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
@@ -233,8 +235,9 @@ def test_the_command_trains_rows_together_and_ends_in_time(
     ones = [line.split() for line in told.splitlines()[2:4]]
     assert ones == [["one", "1", "of", "1", "0"], ["two", "0", "of", "1", "0"]]
     assert "two: A (0 of 1 points)" in told
-    (trial,) = json.loads((out / "one-a.json").read_text())["trials"]
-    assert trial["prepared"] == str(tmp_path / "tokens")
+    trials = json.loads((out / "one-a.json").read_text())["trials"]
+    assert {trial["prepared"] for trial in trials} == {str(tmp_path / "tokens")}
+    assert (late, 2) in [(trial["settings"], trial["seed"]) for trial in trials]
     assert (out / "one.md").exists()
     assert "ended, to be trained again" in (out / "logs" / "two.log").read_text()
 
