@@ -102,7 +102,7 @@ def test_a_damaged_token_store_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(SaccadeError, match=r"target\.bin: is not the file that was written"):
         saccade.train(tiny_recipe("updates=6"), tmp_path / "run", resume=True)
     (path.parent / "store.json").write_text('{"format": 1, "done": true}')
-    with pytest.raises(UsageError, match=r"store\.json: is not as a store writes it"):
+    with pytest.raises(SaccadeError, match=r"store\.json: is not as a store writes it"):
         saccade.train(tiny_recipe("updates=6"), tmp_path / "run", resume=True)
 
 

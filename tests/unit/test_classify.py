@@ -80,8 +80,7 @@ def test_equal_labels_come_in_their_order() -> None:
 def test_two_texts(pair: str) -> None:
     """As two, or with a tab between them; an empty line is two empty ones."""
     using = engine(GRU | {"pair": pair}, texts=2)
-    by_tab, as_two = using.classify(["one\tother", ("one", "other")], top=None)
-    assert by_tab == as_two
+    assert using.classify(["one\tother"], top=None) == using.classify([("one", "other")], top=None)
     assert using.classify([""])[0].texts == ("", "")
     assert using.classify([("a", "b")], top=None) != using.classify([("b", "a")], top=None)
     with pytest.raises(UsageError, match=r"line 8 \('one'\) holds 1 text; the model reads a tab between two texts"):
@@ -99,7 +98,7 @@ def test_one_text_may_hold_tabs() -> None:
 
 def test_what_lies_beyond_the_most_that_is_read_is_not_read() -> None:
     using = engine(GRU, max_length=4)
-    long, short = using.classify(["abcdefgh", "abcd"], top=None)
+    (long,), (short,) = using.classify(["abcdefgh"], top=None), using.classify(["abcd"], top=None)
     assert long.cut
     assert not short.cut
     assert long.answers == short.answers

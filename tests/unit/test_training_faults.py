@@ -189,7 +189,7 @@ def test_half_made_data_of_a_killed_run_are_made_anew(corpus: Path, tmp_path: Pa
     (half / "tokenizer.json").write_text("{")
     train(recipe(corpus), half, resume=True)
     assert trace(half) == trace(tmp_path / "run")
-    assert sorted(path.name for path in (half / "data").iterdir()) == ["train", "valid"]
+    assert sorted(path.name for path in (half / "data").iterdir()) == ["made-from.json", "train", "valid"]
 
 
 def test_a_log_that_was_lost_is_begun_anew(corpus: Path, tmp_path: Path) -> None:
