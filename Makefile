@@ -9,7 +9,7 @@ endif
 JOBS ?= 2
 CHROMIUM := $(firstword $(wildcard /usr/bin/chromium /usr/bin/google-chrome))
 
-.PHONY: help demo test check install browser results results-quick soak bench-corpus bench-prepare bench-peers settings schema wheel clean
+.PHONY: help demo test check install browser results row-named results-quick soak bench-corpus bench-prepare bench-peers settings schema wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -44,8 +44,11 @@ ifeq ($(CHROMIUM),)
 endif
 
 OUT ?= runs/results
-results: install ## choose, train and score a row of docs/results: make results ROW=multi30k; several side by side: ROW="ptb ewt"
+results: row-named install ## choose, train and score a row of docs/results: make results ROW=multi30k; several side by side: ROW="ptb ewt"
 	$(BIN)/python -m $(if $(word 2,$(ROW)),bench.together,bench.results) $(ROW) --jobs $(JOBS) --out $(OUT)
+
+row-named:
+	@$(if $(strip $(ROW)),true,echo "make results: ROW names what to train, as in make results ROW=ptb. There are:" $(basename $(notdir $(wildcard bench/rows/*.yaml))) >&2; exit 2)
 
 results-quick: install ## a small slice of the results on a CPU, in minutes, into runs/results
 	$(BIN)/python -m bench.results quick --jobs $(JOBS) --out $(OUT) --device cpu

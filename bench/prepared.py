@@ -21,7 +21,8 @@ import saccade
 from bench.row import read_row
 from saccade.errors import SaccadeError
 from saccade.recipe import Recipe, load_recipe
-from saccade.train.prepared import Prepared, made_from
+from saccade.train.prepared import Prepared
+from saccade.train.ready import checked, made_of
 
 
 def main() -> None:
@@ -55,15 +56,19 @@ def _wanted(rows: list[str], extra: list[str]) -> Iterator[tuple[str, tuple[str,
 def prepared(recipe: Recipe, base: Path, folder: Path) -> Path:
     """The folder in `folder` whose tokens are those of the recipe; made there if there is none."""
     job = recipe.job(base)
-    made = made_from(job.task, job.recipe, base)
+    made = made_of(job)
     known = hashlib.blake2b(json.dumps(made, sort_keys=True).encode(), digest_size=6).hexdigest()
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder / f".{known}.lock"):
-        for there in sorted(path for path in folder.iterdir() if path.is_dir()):
+        for there in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
             try:
-                Prepared(there).check(job.task, job.recipe, base)
+                Prepared(there).check(made)
             except SaccadeError:
                 continue
+            try:
+                checked(job, Prepared(there))
+            except SaccadeError as error:
+                raise SaccadeError(f"{error} Or remove {there}: it is then made again.") from None
             return there
         return saccade.prepare(recipe, folder / f"{recipe.task}-{known}", base=base).path
 

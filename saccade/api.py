@@ -168,6 +168,8 @@ def training(
     chosen, folder_of_recipe = _read(what)
     on = pick_device(device)
     path = Path(out) if out is not None else Path("runs") / _name(what)
+    if prepared is not None and Path(prepared).resolve() == path.resolve():
+        raise UsageError(f"--prepared and --out are both {path}: name another folder for the new run with --out.")
     folder = _reopened(path, chosen) if resume else RunFolder.create(path, overwrite=overwrite)
     job = chosen.job(Path(base) if base is not None else folder_of_recipe)
     if prepared is not None:

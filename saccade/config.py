@@ -267,6 +267,32 @@ def _kinds(section: type[Section]) -> tuple[str, ...]:
     return get_args(field.annotation) if field else ()
 
 
+class NamesFile:
+    """Marks a setting, by `Annotated`, whose value names a file or a folder that is read; or several."""
+
+
+FILE = NamesFile()
+
+
+def named_files(section: Section) -> Iterator[str]:
+    """What the settings that are marked so say, as it stands there."""
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        each = tuple(value.values()) if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)
+        if FILE in field.metadata or _is_marked(field.annotation):
+            yield from (part for part in each if isinstance(part, str))
+        else:
+            for part in each:
+                if isinstance(part, Section):
+                    yield from named_files(part)
+
+
+def _is_marked(annotation: Any) -> bool:
+    if get_origin(annotation) is Annotated and FILE in annotation.__metadata__:
+        return True
+    return any(_is_marked(argument) for argument in get_args(annotation))
+
+
 def plain(section: Section) -> Tree:
     """Every setting of the section, defaults included, as plain values."""
     return section.model_dump(mode="json")

@@ -54,9 +54,10 @@ def tell_plan(
 def _sizes(recipe: Recipe, base: Path, prepared: Path) -> dict[str, int]:
     """Of the vocabularies that were made there, if they would be made here."""
     from saccade.train.prepared import Prepared
+    from saccade.train.ready import checked
 
     job = recipe.job(base)
-    Prepared(prepared).check(job.task, job.recipe, base)
+    checked(job, Prepared(prepared))
     return dict(job.task.open(prepared).sizes)
 
 

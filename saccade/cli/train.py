@@ -78,8 +78,6 @@ def train(
         settings.append(f"train.minutes={max_minutes}")
     if resume and overwrite:
         raise UsageError("--resume continues a run and --overwrite replaces it; give one of them.")
-    if resume and prepared is not None:
-        raise UsageError("--resume goes on with the tokens that the run has; leave out --prepared.")
     order = _order(recipe, tuple(settings), out, prepared, resume=resume)
     if dry_run:
         from saccade.cli.plan import tell_plan
@@ -97,6 +95,8 @@ def _order(
     from saccade.checkpoint import recorded_base
     from saccade.recipe import load_recipe
 
+    if resume and prepared is not None:
+        raise UsageError("--resume goes on with the tokens that the run has; leave out --prepared.")
     if name is None and out is None:
         raise UsageError("RECIPE is missing: name a .yaml file or one of `saccade init --list`.")
     if name is not None and not Path(name).is_dir():

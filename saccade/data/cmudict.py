@@ -47,6 +47,14 @@ def pronunciations(data: CmudictData, split: str, *, counts: Counts) -> Iterator
         yield Pair(word, phonemes if data.stress else re.sub(r"\d", "", phonemes), place)
 
 
+def dictionary(split: str) -> Path:
+    """Where it lies; a file that is not there, where it is nowhere."""
+    try:
+        return _files(split)[0].path
+    except UsageError:
+        return Path("cmudict.dict")
+
+
 def split_of(word: str) -> str:
     drawn = int.from_bytes(sha1(f"v1{word}".encode(), usedforsecurity=False).digest()[:4], "big") / 2**32
     return "test" if drawn < TEST else "valid" if drawn < VALID else "train"

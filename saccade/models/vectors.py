@@ -1,14 +1,16 @@
 """The settings of pretrained word vectors: which file a model's token vectors begin with (data/vectors.py reads it)."""
 
+from typing import Annotated
+
 from pydantic import Field
 
-from saccade.config import Section
+from saccade.config import FILE, Section
 
 
 class VectorsConfig(Section):
     """Word vectors that were learnt elsewhere."""
 
-    path: str
+    path: Annotated[str, FILE]
     """A text file as GloVe, word2vec and fastText write it, plain, .gz or .xz; or an .npz of `words` and `vectors`."""
     freeze: bool = False
     """Whether the token vectors stay as they are, all of them, instead of being trained on."""

@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from saccade.config import plain
 from saccade.data.batching import Cursor, Encode, Plan, batches, collate
+from saccade.data.cmudict import CmudictData, dictionary
 from saccade.data.columns import Columns
 from saccade.data.files import Counts, FilesData
 from saccade.data.splits import DataConfig, Split, grouped, groups, has_split, length_rule, split_pairs
@@ -166,7 +167,10 @@ class TranslateTask:
     @property
     def tokens_depend_on(self) -> dict[str, Any]:
         model = self.recipe.model
-        return {**vectors_of(model.vectors), "model.encoder reads a parse": model.encoder.reads_parse}
+        read = {**vectors_of(model.vectors), "model.encoder reads a parse": model.encoder.reads_parse}
+        if isinstance(self.recipe.data, CmudictData):
+            read |= {f"the dictionary for {split}": dictionary(split) for split in ("train", "valid")}
+        return read
 
     def learn(self, folder: Path) -> None:
         data, base = self.recipe.data, self.base

@@ -22,11 +22,11 @@ def environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if cuda else None,
         "cuda": torch.version.cuda if cuda else None,
-        "packages": {name: _version(name) for name in packages},
+        "packages": {name: version(name) for name in packages},
     }
 
 
-def _version(package: str) -> str | None:
+def version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

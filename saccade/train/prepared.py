@@ -5,35 +5,40 @@ checksum of its content. It is written when tokenizers and tokens are, from the 
 whose tokens were made again later has none, since its tokenizers may be of other data.
 """
 
+import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import saccade
 from saccade import disk
 from saccade.checkpoint import DATA, FORMAT, MADE_FROM
 from saccade.config import Tree
 from saccade.data.files import locate
 from saccade.errors import SaccadeError, UsageError
 from saccade.text.pair import SOURCE_FILE, TARGET_FILE
+from saccade.train.environment import version
 from saccade.train.task import Task
 
 AGAIN = "Prepare the data again, or leave --prepared out."
 _OTHERS = ("text", "init_from")
 _SUM, _FILE = "sha256", "file"
+_LIBRARIES = ("tokenizers", "babel")
+"""They decide what a tokenizer learns and how dates are written: another version may make something else."""
 
 
-def made_from(task: Task, recipe: Mapping[str, Any], base: Path) -> Tree:
-    """Every setting that tokenizers and tokens depend on, by its name; of files their content counts."""
+def made_from(task: Task, recipe: Mapping[str, Any], files: Collection[str], base: Path) -> Tree:
+    """Every setting that tokenizers and tokens depend on, by its name; of those that are among `files` the content."""
     data = recipe["data"]
     if not isinstance(data.get("test"), int):  # files, of which training reads nothing
         data = {name: value for name, value in data.items() if name != "test"}
     tree = {"format": FORMAT, "task": task.name, "data": data}
     tree |= {name: recipe.get(name) for name in _OTHERS}
     tree |= task.tokens_depend_on
-    return {name: _with_content(value, base) for name, value in _leaves(tree)}
+    return {name: _with_content(value, files, base) for name, value in _leaves(tree)}
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -48,24 +53,67 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _with_content(value: Any, base: Path) -> Any:
-    """A setting that names a file, or a run whose tokenizer is taken, with a checksum; any other as it is."""
-    if not isinstance(value, str):
-        return value
+def _with_content(value: Any, files: Collection[str], base: Path) -> Any:
+    """A setting that names a file, a folder, or a run whose tokenizer is taken, with a checksum; any other as it is."""
+    match value:
+        case Path():
+            name, path = value.name, value
+        case str() if value in files:
+            try:
+                name, path = value, locate(value, base).path
+            except UsageError:  # no SACCADE_DATA
+                return {_FILE: value}
+        case _:
+            return value
     try:
-        path = locate(value, base).path
-        parts = [path] if path.is_file() else [path / name for name in (SOURCE_FILE, TARGET_FILE)]
-        sums = [disk.checksum(part) for part in parts if part.is_file()]
-    except (UsageError, OSError, ValueError):  # no SACCADE_DATA; a text too long for a name, or with a NUL
-        return value
-    return {_FILE: value, _SUM: "+".join(sums)} if sums else value
+        found = _checksum(path)
+    except OSError as error:
+        raise UsageError(f"{name}: cannot be read: {error.strerror or error} ({path}).") from None
+    return {_FILE: name} if found is None else {_FILE: name, _SUM: found}
+
+
+def _checksum(path: Path) -> str | None:
+    """Of a file; of a run's tokenizers; of all files below any other folder, with their names."""
+    if path.is_file():
+        return disk.checksum(path)
+    if not path.is_dir():
+        return None
+    tokenizers = [path / name for name in (SOURCE_FILE, TARGET_FILE) if (path / name).is_file()]
+    total = hashlib.sha256()
+    for each in tokenizers or sorted(each for each in path.rglob("*") if each.is_file()):
+        total.update(f"{each.relative_to(path).as_posix()}\n{disk.checksum(each)}\n".encode())
+    return total.hexdigest()
 
 
 def note(folder: Path, made: Tree, seed: int, files: tuple[str, ...]) -> None:
-    """Say beside the tokens what they and the tokenizers were made of."""
+    """Say beside the tokens what they and the tokenizers were made of, and by what."""
     sums = {name: disk.checksum(folder / name) for name in files}
-    record = {"settings": made, "seed": seed, "files": sums}
+    record = {"settings": made, "seed": seed, "by": _makers(), "files": sums}
     disk.write_file(folder / MADE_FROM, disk.sealed_json(record))
+
+
+def _makers() -> dict[str, str | None]:
+    return {"saccade": saccade.__version__} | {name: version(name) for name in _LIBRARIES}
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What is noted of tokens that were made of what is asked for."""
+
+    seed: int
+    by: Mapping[str, Any]
+    files: Mapping[str, Any]
+    unseen: tuple[str, ...]
+    """Settings whose files are not here, so that their names alone were compared."""
+
+    def told(self, folder: Path, seed: int) -> str:
+        """A sentence for the run that takes them."""
+        drawn = "" if seed == self.seed else f", learnt with seed {self.seed}"
+        here = _makers()
+        others = [f"{name} {self.by.get(name)} (here {here[name]})" for name in here if self.by.get(name) != here[name]]
+        made = f", made by {', '.join(others)}" if others else ""
+        named = f"; not here, and known by name alone: {', '.join(self.unseen)}" if self.unseen else ""
+        return f"tokenizers and tokens of {folder}{drawn}{made}{named}"
 
 
 @dataclass(frozen=True)
@@ -74,10 +122,10 @@ class Prepared:
 
     folder: Path
 
-    def check(self, task: Task, recipe: Mapping[str, Any], base: Path) -> Tree:
-        """Refuse what was made of something else than this training would make them of; else what is noted there."""
+    def check(self, here: Tree) -> Taken:
+        """Refuse what was made of something else than this training would make them of (`made_from`)."""
         record = self._record()
-        there, here = record["settings"], made_from(task, recipe, base)
+        there = record["settings"]
         told = [
             f"  {name}: {_shown(there.get(name))} there, {_shown(here.get(name))} here"
             for name in dict.fromkeys([*there, *here])
@@ -89,27 +137,25 @@ class Prepared:
                 f"--prepared is {self.folder}, whose tokens were made of something else:\n{differing}\n"
                 "Prepare these data by `saccade data prepare`, or leave --prepared out."
             )
-        return record
+        unseen = tuple(name for name, value in here.items() if isinstance(value, dict) and _SUM not in value)
+        return Taken(record["seed"], record["by"], record["files"], unseen)
 
-    def verify(self, record: Tree, files: tuple[str, ...]) -> None:
+    def verify(self, taken: Taken, files: tuple[str, ...]) -> None:
         """Refuse tokenizers that are not those that were made."""
         for name in files:
             path = self.folder / name
-            if not path.is_file() or disk.checksum(path) != record["files"].get(name):
+            if not path.is_file() or disk.checksum(path) != taken.files.get(name):
                 raise SaccadeError(f"{path}: is missing or not the file that was made (its checksum differs). {AGAIN}")
 
-    def give(self, record: Tree, seed: int, files: tuple[str, ...], to: Path) -> str:
-        """Put what was checked into a run that is to begin; a sentence that tells of it. `files`: the task's."""
+    def give(self, files: tuple[str, ...], to: Path) -> None:
+        """Put what was checked into a run that is to begin. `files`: the task's."""
         try:
             for name in files:
                 shutil.copyfile(self.folder / name, to / name)
             shutil.rmtree(to / DATA, ignore_errors=True)
-            hidden = shutil.ignore_patterns(".*")  # what a preparation that was killed left
-            shutil.copytree(self.folder / DATA, to / DATA, copy_function=_link_or_copy, ignore=hidden)
+            _give_folder(self.folder / DATA, to / DATA)
         except OSError as error:
             raise SaccadeError(f"{to}: cannot be given the tokens of {self.folder}: {error}.") from None
-        drawn = "" if seed == record["seed"] else f", learnt with seed {record['seed']}"
-        return f"tokenizers and tokens of {self.folder}{drawn}"
 
     def _record(self) -> Tree:
         path = self.folder / MADE_FROM
@@ -119,26 +165,45 @@ class Prepared:
                 "missing). Make them by `saccade data prepare RECIPE --out FOLDER`, or leave --prepared out."
             )
         record = disk.read_sealed_json(path)
-        if not all(isinstance(record.get(name), dict) for name in ("settings", "files")):
+        kinds = {"settings": dict, "seed": int, "by": dict, "files": dict}
+        if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
             raise UsageError(f"{path}: is not as it is written. {AGAIN}")
         return record
 
 
 def _alike(there: Any, here: Any) -> bool:
     """Of files the content counts, not the name; of one that is there no more, which its tokens outlive, the name."""
-    if isinstance(there, dict) and isinstance(here, dict):
-        return bool(there.get(_SUM) == here.get(_SUM))
-    names = (each.get(_FILE) if isinstance(each, dict) else each for each in (there, here))
-    return next(names) == next(names)
+    if not (isinstance(there, dict) and isinstance(here, dict)):
+        return bool(there == here)
+    by = _SUM if _SUM in there and _SUM in here else _FILE
+    return bool(there.get(by) == here.get(by))
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"{value.get(_FILE)} ({_SUM} {str(value.get(_SUM))[:8]}…)"
-    return "nothing" if value is None else repr(value)
+    match value:
+        case None:
+            return "nothing"
+        case {"sha256": str(found)}:
+            return f"{value.get(_FILE)} ({_SUM} {found[:8]}…)"
+        case dict():
+            return f"{value.get(_FILE)} (not there)"
+        case _:
+            return repr(value)
 
 
-def _link_or_copy(source: str, to: str) -> None:
+def _give_folder(source: Path, to: Path) -> None:
+    """Its folders made anew, since those that others may only read could not be written to or removed."""
+    to.mkdir()
+    for each in sorted(source.iterdir()):
+        if each.name.startswith("."):  # what a preparation that was killed left
+            continue
+        if each.is_dir():
+            _give_folder(each, to / each.name)
+        else:
+            _link_or_copy(each.resolve(), to / each.name)
+
+
+def _link_or_copy(source: Path, to: Path) -> None:
     """Stores are never changed in place, so that several runs may have one on the disk."""
     try:
         os.link(source, to)

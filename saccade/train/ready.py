@@ -1,21 +1,22 @@
 """Everything a run needs before its first update: recipe, tokenizers, tokens and model, found or made in its folder."""
 
-import os
+import errno
 import shutil
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from saccade import checkpoint, disk
 from saccade.checkpoint import RunFolder
-from saccade.config import to_yaml
+from saccade.config import Tree, to_yaml
 from saccade.data.columns import STORE
 from saccade.errors import Damaged, SaccadeError, UsageError
 from saccade.models.trainable import Trainable
 from saccade.train.environment import environment
 from saccade.train.initial import Initial
 from saccade.train.numerics import seed_everything
-from saccade.train.prepared import AGAIN, Prepared, made_from, note
+from saccade.train.prepared import AGAIN, Prepared, Taken, made_from, note
 from saccade.train.settings import TrainConfig
 from saccade.train.task import Ready, Task
 
@@ -31,6 +32,8 @@ class Job:
     seed: int
     recipe: dict[str, Any]
     """The whole resolved recipe, as it is saved."""
+    files: frozenset[str]
+    """What it names of files and folders that are read."""
     base: Path
     """Where relative paths are seen from."""
     initial: Initial | None = None
@@ -47,10 +50,10 @@ def made_ready(job: Job, folder: RunFolder) -> tuple[Ready, Trainable, list[str]
     remarks: list[str] = []
     if folder.begun:
         ready = _reopened(job, folder)
-    elif job.prepared is None:
+    elif (prepared := job.prepared or _noted(folder.path)) is None:
         ready = _made(job, folder.path)
     else:
-        remarks.append(_given(job, job.prepared, folder.path))
+        remarks.append(_given(job, prepared, folder.path))
         ready = job.task.open(folder.path)
     seed_everything(job.seed, 0)
     model = ready.build()
@@ -77,24 +80,32 @@ def _begun_with(job: Job, folder: RunFolder, model: Trainable) -> list[str]:
 
 def prepare(job: Job, path: Path) -> Ready:
     """Tokenizers and tokens alone, for trainings that are to come: a folder that appears when it is whole."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UsageError(f"{path}: is there already. Name another folder with --out, or remove it.")
-    unfinished = path.with_name(f"{disk.TEMPORARY}{path.name}-{os.getpid()}")
+    there = UsageError(f"{path}: is there already. Name another folder with --out, or remove it.")
+    if not path.name or (path.exists() and (not path.is_dir() or any(path.iterdir()))):
+        raise there
+    unfinished = path.with_name(f"{disk.TEMPORARY}{path.name}-{uuid.uuid4().hex}")
     try:
         unfinished.mkdir(parents=True)
         _made(job, unfinished)
         unfinished.rename(path)
         disk.sync_folder(path.parent)
     except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another preparation was faster
+            raise there from None
         raise SaccadeError(f"{path}: cannot be written: {error.strerror or error}.") from None
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return job.task.open(path)
 
 
+def made_of(job: Job) -> Tree:
+    """What tokenizers and tokens of this training depend on."""
+    return made_from(job.task, job.recipe, job.files, job.base)
+
+
 def _made(job: Job, folder: Path) -> Ready:
     """Tokenizers and tokens from the data, and beside them what they were made of."""
-    made = made_from(job.task, job.recipe, job.base)
+    made = made_of(job)
     _write_origin(job, folder)
     if job.initial is not None:
         job.initial.check(job.recipe)
@@ -106,28 +117,51 @@ def _made(job: Job, folder: Path) -> Ready:
     return ready
 
 
-def _given(job: Job, prepared: Prepared, folder: Path) -> str:
-    """Those that were made before, if they are whole; a sentence that tells of it."""
-    record = prepared.check(job.task, job.recipe, job.base)
-    if lacking := _lacking(prepared.folder):
-        raise UsageError(f"--prepared is {prepared.folder}, which lacks {lacking[0]}. {AGAIN}")
-    prepared.verify(record, job.task.files)
+def checked(job: Job, prepared: Prepared) -> Taken:
+    """What is noted of tokens that were made before, if they are whole, and those that this training would make."""
     try:
+        taken = prepared.check(made_of(job))
+        if lacking := _lacking(prepared.folder):
+            raise UsageError(f"--prepared is {prepared.folder}, which lacks {lacking[0]}. {AGAIN}")
+        prepared.verify(taken, job.task.files)
         _verified(job, prepared.folder)
     except Damaged as error:
         raise SaccadeError(f"{error.what} {AGAIN}") from None
-    told = prepared.give(record, job.seed, job.task.files, folder)
-    _write_origin(job, folder)
+    except OSError as error:
+        raise SaccadeError(f"{error.filename}: cannot be read: {error.strerror or error}.") from None
+    return taken
+
+
+def _given(job: Job, prepared: Prepared, folder: Path) -> str:
+    """Those that were made before; a sentence that tells of it."""
+    taken = checked(job, prepared)
     if job.initial is not None:
         job.initial.check(job.recipe)
-    return told
+    _write_origin(job, folder, prepared)
+    prepared.give(job.task.files, folder)
+    return taken.told(prepared.folder, job.seed)
 
 
-def _write_origin(job: Job, folder: Path) -> None:
-    _write_recipe(job, folder)
+def _noted(folder: Path) -> Prepared | None:
+    """Whose tokens a run was to begin with that was killed before it had begun."""
+    origin = folder / checkpoint.ENVIRONMENT
+    noted = disk.read_sealed_json(origin).get("prepared") if origin.is_file() else None
+    if not isinstance(noted, str):
+        return None
+    if not Path(noted).is_dir():
+        raise UsageError(
+            f"{folder}: was to begin with the tokens of {noted}, which is not there any more. Begin it anew by "
+            "--overwrite."
+        )
+    return Prepared(Path(noted))
+
+
+def _write_origin(job: Job, folder: Path, prepared: Prepared | None = None) -> None:
+    """The recipe last, since a run is there with it."""
     facts = environment() | {"base": str(job.base)}
-    facts |= {} if job.prepared is None else {"prepared": str(job.prepared.folder)}
+    facts |= {} if prepared is None else {"prepared": str(prepared.folder.absolute())}
     disk.write_file(folder / checkpoint.ENVIRONMENT, disk.sealed_json(facts))
+    _write_recipe(job, folder)
 
 
 def _write_recipe(job: Job, folder: Path) -> None:

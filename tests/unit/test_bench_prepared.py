@@ -10,6 +10,7 @@ import saccade
 from bench import prepared as program
 from bench.prepared import prepared
 from saccade.train.prepared import Prepared
+from saccade.train.ready import made_of
 from tests.support import tiny
 
 
@@ -44,7 +45,7 @@ def test_the_command_makes_those_of_every_setting(
     assert {line.split(": ")[1] for line in told} == {str(made)}
     recipe = saccade.recipe("dates-transformer", data)
     job = recipe.job(tmp_path)
-    Prepared(made).check(job.task, job.recipe, tmp_path)
+    Prepared(made).check(made_of(job))
     monkeypatch.setattr(sys, "argv", ["bench.prepared", "quick", "--out", str(tmp_path), "--set", "text.kidn=word"])
     with pytest.raises(SystemExit, match="Did you mean `kind`"):
         program.main()

@@ -15,6 +15,7 @@ from saccade.errors import SaccadeError
 from saccade.recipe import Recipe
 from saccade.train.events import Prepared
 from saccade.train.prepared import Prepared as Given
+from saccade.train.ready import made_of
 from saccade.train.run import run as run_job
 from tests.support.cli import saccade_command
 from tests.support.folders import CPU
@@ -81,8 +82,7 @@ def find_base(run: Trained) -> None:
 
 def take_tokens(run: Trained) -> None:
     """As a training does that is given this run's."""
-    job = run.recipe.job(run.path)
-    Given(run.path).check(job.task, job.recipe, job.base)
+    Given(run.path).check(made_of(run.recipe.job(run.path)))
 
 
 READERS: list[tuple[Callable[[Trained], None], str]] = [
