@@ -84,6 +84,10 @@ lstm, general, from zeros:
 lstm, additive:
   encoder: {kind: lstm, width: 6, embedding: 5}
   decoder: {kind: lstm, width: 5, embedding: 3, attention: {score: additive, width: 7}, bridge: mean}
+lstm, general, scaled decoder, output tied:
+  encoder: {kind: lstm, width: 6}
+  decoder: {kind: lstm, width: 6, scale_embedding: true, attention: {score: general}}
+  tie: output
 lstm, additive, fed, deep:
   encoder: {kind: lstm, width: 6, layers: 2}
   decoder: {kind: lstm, width: 5, layers: 2, attention: {score: additive}, feed_input: true}
@@ -95,8 +99,12 @@ lstm, all tied:
   encoder: {kind: lstm, width: 6, embedding: 5}
   decoder: {kind: lstm, width: 5, attention: {score: general}, feed_input: true}
   tie: all
+gru, scaled encoder, all tied:
+  encoder: {kind: gru, width: 6, scale_embedding: true}
+  decoder: {kind: gru, width: 6, attention: {score: additive}}
+  tie: all
 gru encoder, lstm decoder, pretrained vectors:
-  encoder: {kind: gru, width: 6}
+  encoder: {kind: gru, width: 6, scale_embedding: true}
   decoder: {kind: lstm, width: 5, attention: {score: additive}}
   vectors: {path: vectors.txt}
 lstm encoder, elman decoder:

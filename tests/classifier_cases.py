@@ -26,6 +26,8 @@ elman, last, one way:
   {kind: sequence, encoder: {kind: elman, width: 5, bidirectional: false}, pooling: last}
 lstm, last, both ends:
   {kind: sequence, encoder: {kind: lstm, width: 6, layers: 2, embedding: 4, dropout: 0.2}, pooling: last, dropout: 0.3}
+lstm, max, scaled:
+  {kind: sequence, encoder: {kind: lstm, width: 6, embedding: 4, scale_embedding: true}, pooling: max}
 lstm, last, back to front:
   {kind: sequence, encoder: {kind: lstm, width: 5, bidirectional: false, reverse: true}, pooling: last}
 gru, last, both ends, turned round:

@@ -35,6 +35,9 @@ lstm, AWD:
   tie: output
 gru, residual, narrow tokens:
   decoder: {kind: gru, layers: 2, width: 6, embedding: 4, stack: residual, change_penalty: 0.5, uniform: width}
+lstm, tied, scaled:
+  decoder: {kind: lstm, layers: 2, width: 6, scale_embedding: true}
+  tie: output
 gru, narrow last layer, tied, reset before:
   decoder: {kind: gru, layers: 2, width: 7, last_width: 4, embedding: 4, cell: {reset: before}, output_dropout: 0.3}
   tie: output

@@ -36,7 +36,7 @@ transformer, rotary, windowed:
   head: {kind: dense, activation: swish}
   next_sentence: true
 lstm, narrow tokens, tied by the head, pairs:
-  encoder: {kind: lstm, layers: 2, width: 6, embedding: 4}
+  encoder: {kind: lstm, layers: 2, width: 6, embedding: 4, scale_embedding: true}
   next_sentence: true
 gru, plain head, untied:
   encoder: {kind: gru, width: 6, embedding: 5, reverse: true}

@@ -35,6 +35,9 @@ gru, deep, wide filters:
   encoder: {kind: gru, layers: 2, width: 6, stack: residual}
   characters: {kind: cnn, window: 4, filters: 7}
   vectors: {path: glove.txt, more_words: 9}
+gru, scaled, characters:
+  encoder: {kind: gru, width: 6, embedding: 4, scale_embedding: true, dropout: 0.2}
+  characters: {kind: lstm, embedding: 3, width: 4}
 elman, one way, backwards:
   encoder: {kind: elman, width: 5, bidirectional: false, reverse: true}
   characters: {kind: lstm, dropout: 0.2}

@@ -90,6 +90,8 @@ class RecurrentConfig(Section):
     """What a layer hands up: its output, plus its input (residual) or all inputs so far (dense; Britz et al. 2017)."""
     embedding: int | None = Field(None, ge=1)
     """Width of the token vectors; the layers' width where not given."""
+    scale_embedding: bool = False
+    """Token vectors times √(their width) where they are read, as Transformers have it: without, AdamW learns slowly."""
     dropout: float = Field(0.0, ge=0.0, lt=1.0)
     """Dropout on token vectors, between layers and on what comes out; the recurrence itself is left alone."""
     locked: bool = False
@@ -140,6 +142,7 @@ def recurrent_embedding(config: RecurrentConfig, vocabulary: int) -> TokenEmbedd
     return TokenEmbedding(
         vocabulary,
         config.embedding_width,
+        scaled=config.scale_embedding,
         dropout=0.0 if config.locked else config.dropout,
         word_dropout=config.embedding_dropout,
     )

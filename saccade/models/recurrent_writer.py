@@ -81,6 +81,7 @@ class RecurrentWriter(nn.Module):
         self.embed = TokenEmbedding(
             vocabulary,
             config.embedding_width,
+            scaled=config.scale_embedding,
             dropout=0.0 if config.locked else before,
             word_dropout=config.embedding_dropout,
         )

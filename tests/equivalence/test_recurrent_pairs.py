@@ -84,6 +84,7 @@ CHOICES: dict[str, dict[str, Any]] = {
         "weights and words": {"both": {"weight_dropout": 0.4, "embedding_dropout": 0.2}},
     },
     "tokens": {"gold": {}, "sampled": {"decoder": SAMPLED}},
+    "size": {"as it is": {}, "scaled": {"both": {"scale_embedding": True}}},
     "embedding": {
         "untied": {},
         "unlike": {"encoder": {"embedding": 4}, "decoder": {"embedding": 7}},
