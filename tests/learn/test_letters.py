@@ -99,3 +99,18 @@ def test_a_model_learns_what_to_do_with_letters(name: str, tmp_path: Path) -> No
         outputs = [each.text for each in trained.translate(lines, beam=beam)]
         right = sum(output == case.rewrite(line) for output, line in zip(outputs, lines, strict=True))
         assert right >= 0.95 * TESTED, f"beam {beam}: {right} of {TESTED}"
+
+
+def test_scaled_token_vectors_are_learnt_sooner(tmp_path: Path) -> None:
+    """Everything else alike: in as many updates a model reads whole strings through one vector, or but half of them."""
+    right = {}
+    for scaled in (False, True):
+        side = {"kind": "lstm", "width": 64, "embedding": 16, "scale_embedding": scaled}
+        case = Case(side, side, updates=400, longest=5)
+        corpus = write_corpus(tmp_path / f"corpus-{scaled}", train=4_000, valid=40, shortest=2, longest=case.longest)
+        run = saccade.train(recipe_of(case, corpus), tmp_path / f"run-{scaled}", device="cpu")
+        lines = unseen(case, corpus)
+        outputs = saccade.load(run.path, "cpu").translate(lines)
+        right[scaled] = sum(output.text == line[::-1] for output, line in zip(outputs, lines, strict=True)) / TESTED
+    assert right[True] > 0.85, right
+    assert right[True] > right[False] + 0.2, right
