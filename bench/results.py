@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +34,8 @@ from bench.row import Row, read_row
 SPEED_UPDATES = 600
 WAIT = 0.2
 """Seconds between two looks at whether a place is free."""
+LOOK_AHEAD_EVERY = 5.0
+"""Seconds between two looks at whether a place is free that nobody waits for."""
 
 
 def main() -> None:
@@ -75,7 +77,7 @@ def _check_against(row: Row, options: argparse.Namespace) -> None:
     if unknown := set(options.only) - {setting.name for setting in row.settings}:
         sys.exit(f"--only is {', '.join(unknown)}; {options.row} has {', '.join(each.name for each in row.settings)}.")
     if options.ahead and options.ahead > (most := max(len(setting.points) for setting in row.settings)):
-        sys.exit(f"--ahead is {options.ahead}; {options.row} has {most} points to choose from.")
+        sys.exit(f"--ahead is {options.ahead}; {options.row} has {most} points to choose from. Name one of them.")
     if options.share and (row.alone or options.alone):
         sys.exit("--share: what needs the machine to itself has no others beside it. Leave --share out.")
 
@@ -147,26 +149,54 @@ class Runner:
 
     def _work(self, pool: ThreadPoolExecutor) -> None:
         running: dict[Future[dict[str, Any]], Job | JointJob] = {}
-        while True:
-            left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        while (left := self._left()) != 0.0:
             busy = {job.name for job in running.values()}
-            for job in self._due(busy)[: self.options.jobs - len(running)] if left != 0.0 else ():
+            for job in self._due(busy)[: self.options.jobs - len(running)]:
                 running[pool.submit(self._spawn, job)] = job
             if not running:
                 return
-            ended, _ = wait(running, timeout=left, return_when=FIRST_COMPLETED)
-            if not ended:
-                self._end_all()
-                return
+            ahead = self._ahead(busy | {job.name for job in running.values()})[: self.options.jobs - len(running)]
+            for job in ahead[: self._idle_places(len(running))] if ahead else ():
+                running[pool.submit(self._spawn, job)] = job
+            look = LOOK_AHEAD_EVERY if ahead else None
+            patience = min((each for each in (left, look) if each is not None), default=None)
+            ended, _ = wait(running, timeout=patience, return_when=FIRST_COMPLETED)
             for future in ended:
                 self._record(running.pop(future), future)
+        for future in wait(running, timeout=0).done:
+            self._record(running.pop(future), future)
+        self._end_all()
+
+    def _left(self) -> float | None:
+        """Seconds until what is under way is to end."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def _due(self, busy: set[str]) -> list[Job | JointJob]:
         kept = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
-        jobs = [*self.ledger.due(kept), *(self.ledger.ahead(self.options.ahead) if self.options.ahead else ())]
-        due = {job.name: job for job in jobs if job.name not in busy | self.failed}
+        return self._wanted(self.ledger.due(kept), busy)
+
+    def _ahead(self, busy: set[str]) -> list[Job | JointJob]:
+        return self._wanted(self.ledger.ahead(self.options.ahead), busy) if self.options.ahead else []
+
+    def _wanted(self, jobs: Iterable[Job | JointJob], busy: set[str]) -> list[Job | JointJob]:
         wanted = self.options.only
-        return [job for job in due.values() if not wanted or (isinstance(job, Job) and job.setting.name in wanted)]
+        found = {job.name: job for job in jobs if job.name not in busy | self.failed}
+        return [job for job in found.values() if not wanted or (isinstance(job, Job) and job.setting.name in wanted)]
+
+    def _idle_places(self, running: int) -> int:
+        """How many stay free when those that wait, of other rows, too, have had the time to take them.
+
+        None while one of our own that are running waits for its place or has just left it: it may decide the choice.
+        """
+        if self.options.share is None:
+            return int(self.options.jobs)
+        least = int(self.options.jobs)
+        for wait_before in (0.0, 2 * WAIT):
+            time.sleep(wait_before)
+            least = min(least, _free_places(self.options.share, self.options.jobs))
+            if least == 0 or len(self._processes) < running:
+                return 0
+        return least
 
     def _record(self, job: Job | JointJob, future: Future[dict[str, Any]]) -> None:
         try:
@@ -299,6 +329,16 @@ def _free_place(folder: Path, places: int) -> int | None:
         else:
             return lock
     return None
+
+
+def _free_places(folder: Path, places: int) -> int:
+    folder.mkdir(parents=True, exist_ok=True)
+    free = []
+    while (lock := _free_place(folder, places)) is not None:
+        free.append(lock)
+    for lock in free:
+        os.close(lock)
+    return len(free)
 
 
 class TrialFailed(Exception):

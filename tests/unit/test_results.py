@@ -18,7 +18,7 @@ import pytest
 from bench import results
 from bench.ledger import Job, JointJob, Ledger
 from bench.results import Runner
-from bench.row import read_row
+from bench.row import read_row, row_names
 from saccade import presets
 from tests.support.rows import GRID, make_row, run, told_page
 
@@ -63,6 +63,25 @@ def test_seeds_ahead_of_the_choice_count_if_their_point_is_chosen(tmp_path: Path
     assert not runner.failed
     assert len(trained(tmp_path / "log")) == 3 + 2 + further  # those of a point that lost are trained and kept
     assert ledger.chosen(row.settings[0]) == ("score=3",)
+    assert [each["seed"] for each in ledger.runs(row.settings[0])] == [1, 2, 3]
+
+
+def test_seeds_ahead_wait_for_no_place(tmp_path: Path) -> None:
+    """One of two places is another's: what is due takes turns on the other, and nothing stands before it."""
+    row = make_row(tmp_path, settings=[{"name": "A"}], set=[f"log={tmp_path / 'log'}"], tune=[["score=3"], ["score=2"]])
+    (tmp_path / "share").mkdir()
+    with (tmp_path / "share" / "place-0").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        ledger, _ = run(row, tmp_path, ahead=2, share=tmp_path / "share")
+    done = {(trial["settings"][-1], trial["seed"]) for trial in ledger._trials["A"]}
+    assert done == {("score=3", 1), ("score=2", 1), ("score=3", 2), ("score=3", 3)}
+
+
+def test_seeds_ahead_take_a_place_that_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "LOOK_AHEAD_EVERY", 0.2)
+    row = make_row(tmp_path, settings=[{"name": "A", "set": ["waits=3"]}], tune=[["score=3"], ["score=2"]])
+    ledger, _ = run(row, tmp_path, ahead=2, jobs=4, share=tmp_path / "share")
+    assert len(ledger._trials["A"]) == 6
     assert [each["seed"] for each in ledger.runs(row.settings[0])] == [1, 2, 3]
 
 
@@ -313,7 +332,7 @@ def test_nothing_begins_behind_the_deadline(tmp_path: Path) -> None:
     [
         (["quick", "--only", "nonsense"], "--only is nonsense; quick has LSTM without attention"),
         (["quick", "--jobs", "0"], "invalid int above 0 value: '0'"),
-        (["quick", "--ahead", "3"], "--ahead is 3; quick has 2 points to choose from."),
+        (["quick", "--ahead", "3"], "--ahead is 3; quick has 2 points to choose from. Name one"),
         (["quick", "--minutes", "0"], "invalid float above 0 value: '0'"),
         (["quick", "--page", "--out", "empty"], "empty has nothing that was trained to its end with no --set"),
         (["quick", "--page", "--out", "empty", "--set", "a=1"], "trained to its end with --set a=1"),
@@ -331,6 +350,7 @@ def test_what_cannot_be_done_is_told(
     assert not (tmp_path / "empty").exists()
 
 
+ROOT = Path(__file__).parents[2]
 WAITS = """
 import sys
 from pathlib import Path
@@ -351,8 +371,7 @@ def told_to_end(folder: Path, number: signal.Signals, *given: str, hangup: str =
     """
     before = f"import signal\nsignal.signal(signal.SIGHUP, signal.{hangup})\n"
     command = [sys.executable, "-c", before + WAITS, "made", "--jobs", "1", "--out", str(folder / "out"), *given]
-    root = Path(__file__).parents[2]
-    with subprocess.Popen([*command, str(folder)], stderr=subprocess.PIPE, text=True, cwd=root) as process:
+    with subprocess.Popen([*command, str(folder)], stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stderr
         begun = int(next(line for line in process.stderr if line.startswith("pid ")).split()[1])
         process.send_signal(number)
@@ -385,3 +404,14 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     path.write_text(path.read_text(encoding="utf-8")[:100], encoding="utf-8")
     with pytest.raises(SystemExit, match=f"{path}: is no JSON"):
         Ledger(row, ledger.folder)
+
+
+def test_make_says_which_rows_there_are_before_it_installs_anything() -> None:
+    asked = subprocess.run(
+        ["make", "results", "VENV=/nowhere/at/all"], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert asked.returncode == 2
+    assert asked.stdout == ""
+    told, rest = asked.stderr.split("There are: ")
+    assert told.startswith("make results: ROW names what to train")
+    assert set(rest.splitlines()[0].split()) == set(row_names())
