@@ -91,7 +91,7 @@ class RecurrentConfig(Section):
     embedding: int | None = Field(None, ge=1)
     """Width of the token vectors; the layers' width where not given."""
     scale_embedding: bool = False
-    """Token vectors times √(their width) where they are read, as Transformers have it: without, AdamW learns slowly."""
+    """Token vectors times √(their width) where they are read, as in Transformers; not where they score the output."""
     dropout: float = Field(0.0, ge=0.0, lt=1.0)
     """Dropout on token vectors, between layers and on what comes out; the recurrence itself is left alone."""
     locked: bool = False
