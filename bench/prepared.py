@@ -14,14 +14,18 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import saccade
 from bench.row import read_row
+from saccade import disk
+from saccade.checkpoint import MADE_FROM
+from saccade.config import Tree
 from saccade.errors import SaccadeError
 from saccade.recipe import Recipe, load_recipe
-from saccade.train.prepared import Prepared
+from saccade.train.prepared import PreparedTokens, makers
 from saccade.train.ready import checked, made_of
 
 
@@ -57,20 +61,53 @@ def prepared(recipe: Recipe, base: Path, folder: Path) -> Path:
     """The folder in `folder` whose tokens are those of the recipe; made there if there is none."""
     job = recipe.job(base)
     made = made_of(job)
-    known = hashlib.blake2b(json.dumps(made, sort_keys=True).encode(), digest_size=6).hexdigest()
+    known = _digest(made)
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder / f".{known}.lock"):
-        for there in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
+        if (there := _there(made, folder)) is not None:
             try:
-                Prepared(there).check(made)
-            except SaccadeError:
-                continue
-            try:
-                checked(job, Prepared(there))
+                checked(job, PreparedTokens(there))
             except SaccadeError as error:
                 raise SaccadeError(f"{error} Or remove {there}: it is then made again.") from None
             return there
-        return saccade.prepare(recipe, folder / f"{recipe.task}-{known}", base=base).path
+        place = folder / f"{recipe.task}-{known}"
+        if place.exists():
+            raise SaccadeError(f"{place}: does not tell what it was made of. Remove it: it is then made again.")
+        return saccade.prepare(recipe, place, base=base).path
+
+
+def _digest(made: Tree) -> str:
+    """Of what decides the tokens: of files that are here the content, wherever they lie."""
+    contents = {name: value.get("sha256", value) if isinstance(value, dict) else value for name, value in made.items()}
+    text = json.dumps([contents, makers()["code"]], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def _there(made: Tree, folder: Path) -> Path | None:
+    """What was made of just that, by the code as it is; if but names can be compared, the only one there is."""
+    fitting = []
+    for path in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
+        with suppress(SaccadeError):
+            taken = PreparedTokens(path).check(made)
+            if taken.by.get("code") == makers()["code"]:
+                fitting.append((path, taken))
+    for path, taken in fitting:
+        if not taken.unseen:
+            return path
+    if len(fitting) > 1:
+        raise SaccadeError(
+            f"{folder}: {' and '.join(path.name for path, _ in fitting)} were made of files of the same names, which "
+            f"are not here to be compared ({', '.join(fitting[0][1].unseen)}). Remove those that are not meant."
+        )
+    return fitting[0][0] if fitting else None
+
+
+def made_by(folder: Path) -> dict[str, Any]:
+    """What a run, or prepared tokens, note of how their tokens were made: for a trial's record."""
+    if not (folder / MADE_FROM).exists():  # the data changed while they were read
+        return {}
+    record = disk.read_sealed_json(folder / MADE_FROM)
+    return {"tokens_made": {"seed": record["seed"], "by": record["by"]}}
 
 
 @contextmanager

@@ -82,6 +82,8 @@ def _options() -> argparse.Namespace:
 
 
 def _trial(options: argparse.Namespace, folder: Path, first: Path) -> dict[str, Any]:
+    from bench.prepared import made_by
+
     told: dict[str, Any] = {}
     changes = list(options.set)
     if options.first:
@@ -92,7 +94,7 @@ def _trial(options: argparse.Namespace, folder: Path, first: Path) -> dict[str, 
     rates = course.rates[len(course.rates) // 2 :] if options.speed else course.rates
     told |= {"seed": options.seed, "settings": options.set} | _costs(run)
     told |= {"target_tokens_per_second": statistics.median(rates) if rates else None}
-    told |= {**peak_memory(options.device), **made_with()}
+    told |= {**peak_memory(options.device), **made_with(), **made_by(run.path)}
     told |= {"valid": run.finished.best, "metric": recipe.train.metric, "best_update": run.finished.best_update}
     told |= {"course": course.told(recipe.train.metric)}
     if options.speed or not run.finished.best:  # without a best it diverged before the first validation

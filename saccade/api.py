@@ -21,7 +21,7 @@ from saccade.metrics.score import Score
 from saccade.model import Model as Model
 from saccade.recipe import Recipe, load_recipe, parse_recipe
 from saccade.train.events import Event, Finished
-from saccade.train.prepared import Prepared
+from saccade.train.prepared import PreparedTokens
 from saccade.train.ready import prepare as prepare_job
 from saccade.train.run import run as run_job
 
@@ -168,12 +168,11 @@ def training(
     chosen, folder_of_recipe = _read(what)
     on = pick_device(device)
     path = Path(out) if out is not None else Path("runs") / _name(what)
-    if prepared is not None and Path(prepared).resolve() == path.resolve():
-        raise UsageError(f"--prepared and --out are both {path}: name another folder for the new run with --out.")
+    tokens = None if prepared is None else PreparedTokens(Path(prepared))
+    if tokens is not None:
+        tokens.refuse_as_run(path)
     folder = _reopened(path, chosen) if resume else RunFolder.create(path, overwrite=overwrite)
-    job = chosen.job(Path(base) if base is not None else folder_of_recipe)
-    if prepared is not None:
-        job = replace(job, prepared=Prepared(Path(prepared)))
+    job = replace(chosen.job(Path(base) if base is not None else folder_of_recipe), prepared=tokens)
     yield from run_job(job, folder, device=on, stop=stop, profile=profile)
 
 

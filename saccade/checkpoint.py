@@ -295,8 +295,11 @@ def _remove(path: Path) -> None:
 
 
 def _is_bare(path: Path) -> bool:
-    """Empty, or left by a run that was killed before it had written anything."""
-    return all(each.name.startswith(TEMPORARY) or _is_empty_checkpoints(each) for each in path.iterdir())
+    """Empty, or left by a run that was killed before it had written its recipe."""
+    return all(
+        each.name == ENVIRONMENT or each.name.startswith(TEMPORARY) or _is_empty_checkpoints(each)
+        for each in path.iterdir()
+    )
 
 
 def _is_empty_checkpoints(path: Path) -> bool:

@@ -7,6 +7,7 @@ It imports no torch, so that a mistake in a recipe is told at once.
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from types import UnionType
@@ -267,30 +268,41 @@ def _kinds(section: type[Section]) -> tuple[str, ...]:
     return get_args(field.annotation) if field else ()
 
 
-class NamesFile:
-    """Marks a setting, by `Annotated`, whose value names a file or a folder that is read; or several."""
+class Names(Enum):
+    """Marks a setting, by `Annotated`, whose value names something on the disk, or of which each value does."""
+
+    FILE = "a file or a folder, which is read"
+    RUN = "a run, whose tokenizers are taken"
+    PLACE = "where something is kept that would be made anew just so"
 
 
-FILE = NamesFile()
-
-
-def named_files(section: Section) -> Iterator[str]:
-    """What the settings that are marked so say, as it stands there."""
+def named(section: Section, within: str = "") -> Iterator[tuple[str, Names]]:
+    """The dotted names of the settings that are marked so, of several values each; and what they name."""
     for name, field in type(section).model_fields.items():
-        value = getattr(section, name)
-        each = tuple(value.values()) if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)
-        if FILE in field.metadata or _is_marked(field.annotation):
-            yield from (part for part in each if isinstance(part, str))
-        else:
-            for part in each:
-                if isinstance(part, Section):
-                    yield from named_files(part)
+        mark = next((each for each in field.metadata if isinstance(each, Names)), None) or _mark(field.annotation)
+        for place, value in _values(f"{within}{name}", getattr(section, name)):
+            if isinstance(value, Section):
+                yield from named(value, f"{place}.")
+            elif mark is not None and isinstance(value, str):
+                yield place, mark
 
 
-def _is_marked(annotation: Any) -> bool:
-    if get_origin(annotation) is Annotated and FILE in annotation.__metadata__:
-        return True
-    return any(_is_marked(argument) for argument in get_args(annotation))
+def _values(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    match value:
+        case dict():
+            yield from ((f"{name}.{key}", each) for key, each in value.items())
+        case tuple() | list():
+            yield from ((f"{name}[{number}]", each) for number, each in enumerate(value))
+        case _:
+            yield name, value
+
+
+def _mark(annotation: Any) -> Names | None:
+    if get_origin(annotation) is Annotated:
+        for each in annotation.__metadata__:
+            if isinstance(each, Names):
+                return each
+    return next((mark for argument in get_args(annotation) if (mark := _mark(argument))), None)
 
 
 def plain(section: Section) -> Tree:

@@ -32,7 +32,7 @@ from torch.nn import functional as F
 
 from bench.peers.hugging_face_models import network
 from bench.peers.hugging_face_search import Search
-from bench.prepared import prepared
+from bench.prepared import made_by, prepared
 from bench.row import read_row
 from bench.test_sets import read_sides
 from bench.trial import made_with, peak_memory
@@ -66,8 +66,8 @@ def main() -> None:
         sys.exit(f"recipe={names['recipe']} is no translation.")
     device = pick_device(options.device)
     with tempfile.TemporaryDirectory() as scratch:
-        tokens = recipe.make_task(base).open(prepared(recipe, base, options.prepared or Path(scratch)))
-        told = _trial(tokens, base, names["row"], device)
+        tokens = prepared(recipe, base, options.prepared or Path(scratch))
+        told = _trial(recipe.make_task(base).open(tokens), base, names["row"], device) | made_by(tokens)
     print(json.dumps({"seed": options.seed, "settings": options.set} | told | made_with()))
 
 

@@ -32,8 +32,7 @@ def tell_plan(
             tell(f"data: {split} {begins}")
         sizes, known = recipe.vocabularies(base)
     else:
-        sizes, known = _sizes(recipe, base, prepared), True
-        tell(f"data: tokens of {prepared}")
+        sizes, known = _sizes(recipe, base, prepared, out), True
     say(config.to_yaml(config.plain(recipe)).rstrip("\n"))
     count = parameters(recipe, sizes)
     about = "" if known else "about "
@@ -51,13 +50,17 @@ def tell_plan(
     tell_writes(recipe, out, checkpoint=count * _FLOAT + state, resume=resume, overwrite=overwrite)
 
 
-def _sizes(recipe: Recipe, base: Path, prepared: Path) -> dict[str, int]:
-    """Of the vocabularies that were made there, if they would be made here."""
-    from saccade.train.prepared import Prepared
+def _sizes(recipe: Recipe, base: Path, prepared: Path, out: Path) -> dict[str, int]:
+    """Of the vocabularies that were made there, if a training here would take them."""
+    from saccade.train.prepared import PreparedTokens
     from saccade.train.ready import checked
 
-    job = recipe.job(base)
-    checked(job, Prepared(prepared))
+    job, tokens = recipe.job(base), PreparedTokens(prepared)
+    tokens.refuse_as_run(out)
+    taken = checked(job, tokens)
+    if job.initial is not None:
+        job.initial.check(job.recipe)
+    tell(f"data: {taken.told(prepared, job.seed)}")
     return dict(job.task.open(prepared).sizes)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from saccade.cli.stopping import Stopping
 from saccade.cli.streams import say, tell
 
 
@@ -33,7 +34,12 @@ def prepare(
     for split, begins in beginnings(loaded, base):
         tell(f"data: {split} {begins}")
     tell("preparing the data …")
-    made = prepare_data(loaded, out, base=base)
+    with Stopping() as stopping:
+        try:
+            made = prepare_data(loaded, out, base=base)
+        except KeyboardInterrupt:
+            tell("stopped; nothing is left")
+            raise typer.Exit(stopping.exit_code) from None
     for remark in made.remarks:
         tell(remark)
     words = ", ".join(f"{size:,} {what}" for what, size in made.vocabularies.items())

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from saccade.config import FILE, Section
+from saccade.config import Names, Section
 from saccade.data.counts import Counts
 from saccade.data.files import File, Pair, locate
 from saccade.data.parallel import OnLong
@@ -30,7 +30,7 @@ class BabiData(Section):
 
     kind: Literal["babi"] = "babi"
     """The bAbI tasks."""
-    folder: Annotated[str, FILE] = "$SACCADE_DATA/babi-qa/en.tar.gz"
+    folder: Annotated[str, Names.FILE] = "$SACCADE_DATA/babi-qa/en.tar.gz"
     """The folder with files such as qa1_single-supporting-fact_train.txt, or a tar file of it."""
     tasks: tuple[Annotated[int, Field(ge=1, le=TASKS)], ...] = tuple(range(1, TASKS + 1))
     """Which of the tasks, all trained together."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from saccade.config import FILE, Section
+from saccade.config import Names, Section
 from saccade.data.files import Counts, locate, raw_lines
 from saccade.errors import UsageError
 
@@ -26,7 +26,7 @@ class ChoralesData(Section):
 
     kind: Literal["chorales"] = "chorales"
     """Music in a JSON file."""
-    file: Annotated[str, FILE]
+    file: Annotated[str, Names.FILE]
     """The file; .gz and .xz need not be unpacked."""
     transpose: int = Field(0, ge=0, le=11)
     """Training pieces are also read so many semitones up and down, one by one."""

@@ -47,12 +47,12 @@ def pronunciations(data: CmudictData, split: str, *, counts: Counts) -> Iterator
         yield Pair(word, phonemes if data.stress else re.sub(r"\d", "", phonemes), place)
 
 
-def dictionary(split: str) -> Path:
-    """Where it lies; a file that is not there, where it is nowhere."""
+def dictionary(split: str) -> Path | None:
+    """Where it lies; None where it is nowhere."""
     try:
         return _files(split)[0].path
     except UsageError:
-        return Path("cmudict.dict")
+        return None
 
 
 def split_of(word: str) -> str:

@@ -88,12 +88,16 @@ class Columns:
             ) from None
         return opened
 
+    @property
+    def _anew(self) -> str:
+        return f"Remove {self.folder.parent} and resume: the tokens are then made again from the data."
+
     def _check_files(self) -> None:
         for name, file in self.facts["files"].items():
             path = self.folder / name
             found = path.stat().st_size if path.is_file() else "no"
             if found != file["bytes"]:
-                raise UsageError(f"{path}: has {found} bytes, not {file['bytes']}. Prepare the store again.")
+                raise Damaged(f"{path}: has {found} bytes, not {file['bytes']}.", self._anew)
 
     @cached_property
     def columns(self) -> dict[str, Ragged]:
@@ -113,8 +117,7 @@ class Columns:
             with (self.folder / name).open("rb") as content:
                 if hashlib.file_digest(content, "sha256").hexdigest() != file["sha256"]:
                     raise Damaged(
-                        f"{self.folder / name}: is not the file that was written (its checksum differs).",
-                        f"Remove {self.folder.parent} and resume: the tokens are then made again from the data.",
+                        f"{self.folder / name}: is not the file that was written (its checksum differs).", self._anew
                     )
 
     def release(self) -> None:

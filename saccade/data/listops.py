@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import uuid4
 
 from pydantic import Field, model_validator
 
-from saccade.config import Section
+from saccade.config import Names, Section
 from saccade.data.draws import Draws
 from saccade.data.files import locate
 from saccade.errors import UsageError
@@ -55,7 +55,7 @@ class ListOpsData(Section):
     """Expressions have fewer tokens than this."""
     seed: int = 1
     """Another seed is another draw of expressions; which expression belongs to which split stays."""
-    keep: str | None = None
+    keep: Annotated[str | None, Names.PLACE] = None
     """A folder where what was generated is kept, for other runs with the same expressions; those at once share it."""
 
     @model_validator(mode="after")

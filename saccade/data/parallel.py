@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from saccade.config import FILE, Section
+from saccade.config import Names, Section
 from saccade.data.counts import many
 
 OnBad = Literal["refuse", "repair"]
@@ -19,7 +19,7 @@ Paths = Annotated[
     tuple[str, ...],
     Field(min_length=1),
     BeforeValidator(_as_tuple, json_schema_input_type=str | tuple[str, ...]),
-    FILE,
+    Names.FILE,
 ]
 Column = Annotated[int, Field(ge=1)]
 Columns = Column | Annotated[tuple[Column, ...], Field(min_length=2)]

@@ -4,13 +4,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from saccade.config import FILE, Section
+from saccade.config import Names, Section
 
 
 class VectorsConfig(Section):
     """Word vectors that were learnt elsewhere."""
 
-    path: Annotated[str, FILE]
+    path: Annotated[str, Names.FILE]
     """A text file as GloVe, word2vec and fastText write it, plain, .gz or .xz; or an .npz of `words` and `vectors`."""
     freeze: bool = False
     """Whether the token vectors stay as they are, all of them, instead of being trained on."""

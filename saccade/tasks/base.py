@@ -10,7 +10,7 @@ from pydantic import Field, WithJsonSchema, model_validator
 
 from saccade import config, presets
 from saccade.checkpoint import Loaded
-from saccade.config import FILE, Section
+from saccade.config import Names, Section
 from saccade.data.files import locate
 from saccade.data.splits import Split
 from saccade.errors import UsageError
@@ -69,7 +69,7 @@ class Recipe(Section):
     """What is learnt."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 1
     """Fixes the first weights, the order of the data and every dropout."""
-    init_from: Annotated[str | None, FILE] = None
+    init_from: Annotated[str | None, Names.RUN] = None
     """A run whose tokenizer, and whose encoder's weights, this one begins with; text and encoder are then as there."""
     freeze: bool = False
     """With `init_from`: the encoder's weights stay as they are; only what stands on it is trained."""
@@ -124,7 +124,7 @@ class Recipe(Section):
             train=self.train,
             seed=self.seed,
             recipe=config.plain(self),
-            files=frozenset(config.named_files(self)),
+            named=dict(config.named(self)),
             base=base,
             initial=initial,
         )

@@ -32,6 +32,7 @@ from saccade.tasks.vectors import told as told_of_vectors
 from saccade.text import BpeDropout, SideText, TextConfig, TextPair, Tokenizer, sides, train_tokenizers
 from saccade.text.pair import SOURCE_FILE, TARGET_FILE
 from saccade.text.recipe import BpeSide, ByteSide, UnigramSide, WordSide
+from saccade.train.task import Content
 from saccade.train.validation import mean_loss, valid_lines
 from saccade.translate import Engine
 from saccade.types import Batch
@@ -169,7 +170,7 @@ class TranslateTask:
         model = self.recipe.model
         read = {**vectors_of(model.vectors), "model.encoder reads a parse": model.encoder.reads_parse}
         if isinstance(self.recipe.data, CmudictData):
-            read |= {f"the dictionary for {split}": dictionary(split) for split in ("train", "valid")}
+            read |= {f"the dictionary for {split}": Content("cmudict", dictionary(split)) for split in _SPLITS}
         return read
 
     def learn(self, folder: Path) -> None:

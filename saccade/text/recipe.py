@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from saccade.config import FILE, Section
+from saccade.config import Names, Section
 
 Normalization = Literal["none", "nfc", "nfkc"]
 
@@ -141,7 +141,7 @@ class RunText(Section):
 
     kind: Literal["run"] = "run"
     """As another run cuts its text: nothing is learnt."""
-    run: Annotated[str, FILE]
+    run: Annotated[str, Names.RUN]
     """That run's folder; its tokenizer is copied."""
     side: Literal["target", "source"] = "target"
     """Which side's, where the two sides of its data are cut otherwise."""

@@ -1,44 +1,48 @@
 """Tokenizers and tokens that were made once, for every training that would make the same.
 
 `data/made-from.json` says what they were made of: each setting that they depend on and, where it names a file, the
-checksum of its content. It is written when tokenizers and tokens are, from the data as they were just before; a run
-whose tokens were made again later has none, since its tokenizers may be of other data.
+checksum of its content. It is written when tokenizers and tokens are, if the data are then as they were just before; a
+run whose tokens were made again later has none, since its tokenizers may be of other data.
 """
 
 import hashlib
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import saccade
 from saccade import disk
 from saccade.checkpoint import DATA, FORMAT, MADE_FROM
-from saccade.config import Tree
+from saccade.config import Names, Tree
+from saccade.data.columns import STORE
 from saccade.data.files import locate
 from saccade.errors import SaccadeError, UsageError
 from saccade.text.pair import SOURCE_FILE, TARGET_FILE
 from saccade.train.environment import version
-from saccade.train.task import Task
+from saccade.train.task import Content, Task
 
-AGAIN = "Prepare the data again, or leave --prepared out."
 _OTHERS = ("text", "init_from")
 _SUM, _FILE = "sha256", "file"
 _LIBRARIES = ("tokenizers", "babel")
 """They decide what a tokenizer learns and how dates are written: another version may make something else."""
+_READING = ("data", "text", "tasks")
+"""What of this package decides the same."""
 
 
-def made_from(task: Task, recipe: Mapping[str, Any], files: Collection[str], base: Path) -> Tree:
-    """Every setting that tokenizers and tokens depend on, by its name; of those that are among `files` the content."""
+def made_from(task: Task, recipe: Mapping[str, Any], named: Mapping[str, Names], base: Path) -> Tree:
+    """Every setting that tokenizers and tokens depend on, by its name; of those that name a file the content."""
     data = recipe["data"]
     if not isinstance(data.get("test"), int):  # files, of which training reads nothing
         data = {name: value for name, value in data.items() if name != "test"}
     tree = {"format": FORMAT, "task": task.name, "data": data}
     tree |= {name: recipe.get(name) for name in _OTHERS}
     tree |= task.tokens_depend_on
-    return {name: _with_content(value, files, base) for name, value in _leaves(tree)}
+    leaves = {name: value for name, value in _leaves(tree) if named.get(name) is not Names.PLACE}
+    return {name: _with_content(value, named.get(name), base) for name, value in leaves.items()}
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -53,47 +57,63 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _with_content(value: Any, files: Collection[str], base: Path) -> Any:
-    """A setting that names a file, a folder, or a run whose tokenizer is taken, with a checksum; any other as it is."""
+def _with_content(value: Any, names: Names | None, base: Path) -> Any:
+    """What names a file, a folder or a run with a checksum; any other value as it is."""
     match value:
-        case Path():
-            name, path = value.name, value
-        case str() if value in files:
+        case Content():
+            name, path = value.called, value.path
+        case str() if names is not None:
             try:
                 name, path = value, locate(value, base).path
             except UsageError:  # no SACCADE_DATA
-                return {_FILE: value}
+                name, path = value, None
         case _:
             return value
     try:
-        found = _checksum(path)
+        found = None if path is None else _tokenizers(path) if names is Names.RUN else _checksum(path)
     except OSError as error:
         raise UsageError(f"{name}: cannot be read: {error.strerror or error} ({path}).") from None
     return {_FILE: name} if found is None else {_FILE: name, _SUM: found}
 
 
+def _tokenizers(run: Path) -> str | None:
+    files = [run / name for name in (SOURCE_FILE, TARGET_FILE) if (run / name).is_file()]
+    return _together(run, files) if files else None
+
+
 def _checksum(path: Path) -> str | None:
-    """Of a file; of a run's tokenizers; of all files below any other folder, with their names."""
+    """Of a file; of a folder with all files below it, and their names."""
     if path.is_file():
         return disk.checksum(path)
-    if not path.is_dir():
-        return None
-    tokenizers = [path / name for name in (SOURCE_FILE, TARGET_FILE) if (path / name).is_file()]
+    return _together(path, sorted(each for each in path.rglob("*") if each.is_file())) if path.is_dir() else None
+
+
+def _together(folder: Path, files: list[Path]) -> str:
     total = hashlib.sha256()
-    for each in tokenizers or sorted(each for each in path.rglob("*") if each.is_file()):
-        total.update(f"{each.relative_to(path).as_posix()}\n{disk.checksum(each)}\n".encode())
+    for each in files:
+        total.update(f"{each.relative_to(folder).as_posix()}\n{disk.checksum(each)}\n".encode())
     return total.hexdigest()
 
 
 def note(folder: Path, made: Tree, seed: int, files: tuple[str, ...]) -> None:
-    """Say beside the tokens what they and the tokenizers were made of, and by what."""
-    sums = {name: disk.checksum(folder / name) for name in files}
-    record = {"settings": made, "seed": seed, "by": _makers(), "files": sums}
+    """Say beside the tokens what they and the tokenizers were made of, and by what. `files`: the task's."""
+    stores = sorted(path.relative_to(folder).parent.as_posix() for path in (folder / DATA).glob(f"*/{STORE}"))
+    names = [*files, *(f"{store}/{name}" for store in stores for name in (STORE, disk.MANIFEST))]
+    sums = {name: disk.checksum(folder / name) for name in names}
+    record = {"settings": made, "seed": seed, "by": makers(), "files": sums}
     disk.write_file(folder / MADE_FROM, disk.sealed_json(record))
 
 
-def _makers() -> dict[str, str | None]:
-    return {"saccade": saccade.__version__} | {name: version(name) for name in _LIBRARIES}
+def makers() -> dict[str, str | None]:
+    """What decides, beside settings and data, which tokens are made."""
+    return {"saccade": saccade.__version__, "code": _code()} | {name: version(name) for name in _LIBRARIES}
+
+
+@cache
+def _code() -> str:
+    """Of the files of this package that read data and cut text: versions are few, and changes many."""
+    package = Path(__file__).parent.parent
+    return _together(package, [each for part in _READING for each in sorted((package / part).rglob("*.py"))])[:12]
 
 
 @dataclass(frozen=True)
@@ -109,7 +129,7 @@ class Taken:
     def told(self, folder: Path, seed: int) -> str:
         """A sentence for the run that takes them."""
         drawn = "" if seed == self.seed else f", learnt with seed {self.seed}"
-        here = _makers()
+        here = makers()
         others = [f"{name} {self.by.get(name)} (here {here[name]})" for name in here if self.by.get(name) != here[name]]
         made = f", made by {', '.join(others)}" if others else ""
         named = f"; not here, and known by name alone: {', '.join(self.unseen)}" if self.unseen else ""
@@ -117,10 +137,28 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedTokens:
     """A folder with tokenizers and tokens: what `saccade data prepare` made, or a run."""
 
     folder: Path
+    begins: Path | None = None
+    """The run that was killed before it had begun with them, where that goes on; else they are asked for."""
+
+    @property
+    def _which(self) -> str:
+        return f"{self.begins}: was to begin with {self.folder}" if self.begins else f"--prepared is {self.folder}"
+
+    @property
+    def again(self) -> str:
+        """What to do where they cannot be taken."""
+        if self.begins:
+            return f"Begin it anew: saccade train RECIPE --out {self.begins} --overwrite"
+        return "Prepare the data again by `saccade data prepare`, or leave --prepared out."
+
+    def refuse_as_run(self, path: Path) -> None:
+        """A run that takes its own tokens would be gone before it has them."""
+        if self.folder.resolve() == path.resolve():
+            raise UsageError(f"--prepared and --out are both {path}: name another folder for the new run with --out.")
 
     def check(self, here: Tree) -> Taken:
         """Refuse what was made of something else than this training would make them of (`made_from`)."""
@@ -133,19 +171,19 @@ class Prepared:
         ]
         if told:
             differing = "\n".join(told)
-            raise UsageError(
-                f"--prepared is {self.folder}, whose tokens were made of something else:\n{differing}\n"
-                "Prepare these data by `saccade data prepare`, or leave --prepared out."
-            )
+            raise UsageError(f"{self._which}, whose tokens were made of something else:\n{differing}\n{self.again}")
         unseen = tuple(name for name, value in here.items() if isinstance(value, dict) and _SUM not in value)
         return Taken(record["seed"], record["by"], record["files"], unseen)
 
-    def verify(self, taken: Taken, files: tuple[str, ...]) -> None:
-        """Refuse tokenizers that are not those that were made."""
-        for name in files:
-            path = self.folder / name
-            if not path.is_file() or disk.checksum(path) != taken.files.get(name):
-                raise SaccadeError(f"{path}: is missing or not the file that was made (its checksum differs). {AGAIN}")
+    def verify(self, taken: Taken) -> None:
+        """Refuse tokenizers and stores that are not those that were made; tokens are compared with their stores."""
+        for name, known in taken.files.items():
+            if not (self.folder / name).is_file():
+                raise UsageError(f"{self._which}, which lacks {name}. {self.again}")
+            if disk.checksum(self.folder / name) != known:
+                raise SaccadeError(
+                    f"{self.folder / name}: is not the file that was made (its checksum differs). {self.again}"
+                )
 
     def give(self, files: tuple[str, ...], to: Path) -> None:
         """Put what was checked into a run that is to begin. `files`: the task's."""
@@ -161,13 +199,13 @@ class Prepared:
         path = self.folder / MADE_FROM
         if not path.is_file():
             raise UsageError(
-                f"--prepared is {self.folder}, which does not tell what its tokens were made of ({MADE_FROM} is "
-                "missing). Make them by `saccade data prepare RECIPE --out FOLDER`, or leave --prepared out."
+                f"{self._which}, which does not tell what its tokens were made of ({MADE_FROM} is missing). "
+                f"{self.again}"
             )
         record = disk.read_sealed_json(path)
         kinds = {"settings": dict, "seed": int, "by": dict, "files": dict}
         if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
-            raise UsageError(f"{path}: is not as it is written. {AGAIN}")
+            raise UsageError(f"{path}: is not as it is written. {self.again}")
         return record
 
 

@@ -3,20 +3,21 @@
 import errno
 import shutil
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from saccade import checkpoint, disk
 from saccade.checkpoint import RunFolder
-from saccade.config import Tree, to_yaml
+from saccade.config import Names, Tree, to_yaml
 from saccade.data.columns import STORE
 from saccade.errors import Damaged, SaccadeError, UsageError
 from saccade.models.trainable import Trainable
 from saccade.train.environment import environment
 from saccade.train.initial import Initial
 from saccade.train.numerics import seed_everything
-from saccade.train.prepared import AGAIN, Prepared, Taken, made_from, note
+from saccade.train.prepared import PreparedTokens, Taken, made_from, note
 from saccade.train.settings import TrainConfig
 from saccade.train.task import Ready, Task
 
@@ -32,13 +33,13 @@ class Job:
     seed: int
     recipe: dict[str, Any]
     """The whole resolved recipe, as it is saved."""
-    files: frozenset[str]
-    """What it names of files and folders that are read."""
+    named: Mapping[str, Names]
+    """Which of its settings name something on the disk, and what."""
     base: Path
     """Where relative paths are seen from."""
     initial: Initial | None = None
     """What it begins with, where that is not nothing."""
-    prepared: Prepared | None = None
+    prepared: PreparedTokens | None = None
     """Where its tokenizers and tokens are taken from, if they are not to be made."""
 
 
@@ -47,17 +48,15 @@ def made_ready(job: Job, folder: RunFolder) -> tuple[Ready, Trainable, list[str]
     folder.clean()
     if not folder.fresh:
         folder.verify_recipe()
-    remarks: list[str] = []
     if folder.begun:
         ready = _reopened(job, folder)
-    elif (prepared := job.prepared or _noted(folder.path)) is None:
+    elif (prepared := job.prepared or _interrupted(folder)) is None:
         ready = _made(job, folder.path)
     else:
-        remarks.append(_given(job, prepared, folder.path))
-        ready = job.task.open(folder.path)
+        ready = _given(job, prepared, folder.path)
     seed_everything(job.seed, 0)
     model = ready.build()
-    remarks += _begun_with(job, folder, model)
+    remarks = [*_told_when_given(folder.path), *_begun_with(job, folder, model)]
     if not folder.begun:
         facts = {"format": checkpoint.FORMAT, "task": job.task.name, "model": ready.model_settings}
         facts |= {**ready.facts, "vocabulary": dict(ready.sizes)}
@@ -81,12 +80,14 @@ def _begun_with(job: Job, folder: RunFolder, model: Trainable) -> list[str]:
 def prepare(job: Job, path: Path) -> Ready:
     """Tokenizers and tokens alone, for trainings that are to come: a folder that appears when it is whole."""
     there = UsageError(f"{path}: is there already. Name another folder with --out, or remove it.")
-    if not path.name or (path.exists() and (not path.is_dir() or any(path.iterdir()))):
+    if not path.name or path.is_symlink() or (path.exists() and (not path.is_dir() or any(path.iterdir()))):
         raise there
     unfinished = path.with_name(f"{disk.TEMPORARY}{path.name}-{uuid.uuid4().hex}")
     try:
         unfinished.mkdir(parents=True)
         _made(job, unfinished)
+        if not (unfinished / checkpoint.MADE_FROM).exists():
+            raise SaccadeError(f"{path}: is not made, since its data changed while they were read. Prepare it again.")
         unfinished.rename(path)
         disk.sync_folder(path.parent)
     except OSError as error:
@@ -100,11 +101,11 @@ def prepare(job: Job, path: Path) -> Ready:
 
 def made_of(job: Job) -> Tree:
     """What tokenizers and tokens of this training depend on."""
-    return made_from(job.task, job.recipe, job.files, job.base)
+    return made_from(job.task, job.recipe, job.named, job.base)
 
 
 def _made(job: Job, folder: Path) -> Ready:
-    """Tokenizers and tokens from the data, and beside them what they were made of."""
+    """Tokenizers and tokens from the data, and beside them what they were made of, unless that changed meanwhile."""
     made = made_of(job)
     _write_origin(job, folder)
     if job.initial is not None:
@@ -113,53 +114,63 @@ def _made(job: Job, folder: Path) -> Ready:
     if job.initial is not None:
         job.initial.give_text(folder)
     ready = _written(job, folder)
-    note(folder, made, job.seed, job.task.files)
+    if made_of(job) == made:
+        note(folder, made, job.seed, job.task.files)
     return ready
 
 
-def checked(job: Job, prepared: Prepared) -> Taken:
+def checked(job: Job, prepared: PreparedTokens) -> Taken:
     """What is noted of tokens that were made before, if they are whole, and those that this training would make."""
     try:
         taken = prepared.check(made_of(job))
-        if lacking := _lacking(prepared.folder):
-            raise UsageError(f"--prepared is {prepared.folder}, which lacks {lacking[0]}. {AGAIN}")
-        prepared.verify(taken, job.task.files)
+        prepared.verify(taken)
         _verified(job, prepared.folder)
     except Damaged as error:
-        raise SaccadeError(f"{error.what} {AGAIN}") from None
+        raise SaccadeError(f"{error.what} {prepared.again}") from None
     except OSError as error:
         raise SaccadeError(f"{error.filename}: cannot be read: {error.strerror or error}.") from None
     return taken
 
 
-def _given(job: Job, prepared: Prepared, folder: Path) -> str:
-    """Those that were made before; a sentence that tells of it."""
+def _given(job: Job, prepared: PreparedTokens, folder: Path) -> Ready:
+    """Those that were made before."""
     taken = checked(job, prepared)
     if job.initial is not None:
         job.initial.check(job.recipe)
-    _write_origin(job, folder, prepared)
+    place, told = str(prepared.folder.absolute()), taken.told(prepared.folder, job.seed)
+    _write_origin(job, folder, {"prepared": {"folder": place, "told": told}})
     prepared.give(job.task.files, folder)
-    return taken.told(prepared.folder, job.seed)
+    return job.task.open(folder)
 
 
-def _noted(folder: Path) -> Prepared | None:
+def _interrupted(folder: RunFolder) -> PreparedTokens | None:
     """Whose tokens a run was to begin with that was killed before it had begun."""
+    noted = None if folder.fresh else _noted(folder.path)
+    if noted is None:
+        return None
+    prepared = PreparedTokens(Path(noted["folder"]), begins=folder.path)
+    if not prepared.folder.is_dir():
+        raise UsageError(
+            f"{folder.path}: was to begin with {prepared.folder}, which is not there any more. {prepared.again}"
+        )
+    return prepared
+
+
+def _told_when_given(folder: Path) -> list[str]:
+    """Of tokens that were made before, at every start: the model card tells it as well."""
+    noted = _noted(folder)
+    return [] if noted is None else [noted["told"]]
+
+
+def _noted(folder: Path) -> dict[str, str] | None:
     origin = folder / checkpoint.ENVIRONMENT
     noted = disk.read_sealed_json(origin).get("prepared") if origin.is_file() else None
-    if not isinstance(noted, str):
-        return None
-    if not Path(noted).is_dir():
-        raise UsageError(
-            f"{folder}: was to begin with the tokens of {noted}, which is not there any more. Begin it anew by "
-            "--overwrite."
-        )
-    return Prepared(Path(noted))
+    return noted if isinstance(noted, dict) else None
 
 
-def _write_origin(job: Job, folder: Path, prepared: Prepared | None = None) -> None:
+def _write_origin(job: Job, folder: Path, more: Tree | None = None) -> None:
     """The recipe last, since a run is there with it."""
-    facts = environment() | {"base": str(job.base)}
-    facts |= {} if prepared is None else {"prepared": str(prepared.folder.absolute())}
+    facts = environment() | {"base": str(job.base)} | (more or {})
     disk.write_file(folder / checkpoint.ENVIRONMENT, disk.sealed_json(facts))
     _write_recipe(job, folder)
 

@@ -5,6 +5,7 @@ the model does. The loop, precision, graphs, saving and resuming are the same fo
 """
 
 from collections.abc import Generator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +14,15 @@ import torch
 from saccade.data.batching import Cursor
 from saccade.models.trainable import Trainable
 from saccade.types import Batch
+
+
+@dataclass(frozen=True)
+class Content:
+    """A file that no setting names, so that its content alone counts."""
+
+    called: str
+    path: Path | None
+    """None where it is not here."""
 
 
 class Tokenised(Protocol):

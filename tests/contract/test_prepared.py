@@ -222,7 +222,9 @@ def test_what_is_missing_is_not_made_again_unasked(folder: Path, tmp_path: Path)
     for name, removed in (("data/valid/store.json", "data/valid"), ("data/train/manifest.json",) * 2):
         made = saccade.prepare(recipe, tmp_path / removed.replace("/", "-")).path
         shutil.rmtree(made / removed) if (made / removed).is_dir() else (made / removed).unlink()
-        assert f"lacks {name}. Prepare the data again, or" in refused(recipe, made, tmp_path / "run")
+        assert f"lacks {name}. Prepare the data again by `saccade data prepare`, or" in refused(
+            recipe, made, tmp_path / "run"
+        )
 
 
 def test_a_folder_that_does_not_tell_is_refused(folder: Path, tmp_path: Path) -> None:

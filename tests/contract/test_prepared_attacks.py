@@ -1,6 +1,8 @@
 """Tokens that were made once, where something is not as it was: taken only with a word, or refused."""
 
+import gzip
 import os
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,14 +13,15 @@ import pytest
 import saccade
 from saccade import config, disk
 from saccade.checkpoint import MADE_FROM
+from saccade.config import Names
 from saccade.data import cmudict
 from saccade.errors import SaccadeError, UsageError
 from saccade.recipe import Recipe, parse_recipe
 from saccade.recipes import shipped
+from saccade.tasks import translate
 from saccade.train import prepared as taking
 from saccade.train.events import Prepared as PreparedEvent
-from saccade.train.prepared import Prepared
-from tests.support import tiny
+from tests.support import blanks, tiny
 from tests.support.cli import saccade_command
 from tests.support.folders import same, weights
 
@@ -68,21 +71,28 @@ def test_every_file_that_a_recipe_names_is_known_as_one(name: str) -> None:
     paths = {
         each for each in strings(config.plain(recipe)) if each.startswith("$SACCADE_DATA/") or each.endswith(endings)
     }
-    assert set(config.named_files(recipe)) == paths
+    values = dict(taking._leaves(config.plain(recipe)))
+    assert {values[name] for name, what in config.named(recipe) if what is not Names.PLACE} == paths
 
 
 def test_a_setting_that_is_no_path_is_what_it_says(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even where files are called so that have one content."""
+    """Even where files are called so that have one content, and are read."""
     monkeypatch.chdir(corpus)
-    for name in ("cut", "drop", "char"):
-        Path(name).touch()
-    saccade.prepare(tiny.recipe(corpus, "lstm", "data.on_long=drop"), tmp_path / "made")
-    told = refused(tiny.recipe(corpus, "lstm", "data.on_long=cut"), tmp_path / "made", tmp_path / "run")
-    assert "data.on_long: 'drop' there, 'cut' here" in told
+    for name in ("cut", "drop"):
+        shutil.copy("train.src", name)
+    Path("char").write_text("of no importance")
+
+    def recipe(what: str) -> Recipe:
+        train = f"data.train={{source: {what}, target: train.tgt}}"
+        return tiny.recipe(corpus, "lstm", train, f"data.on_long={what}")
+
+    saccade.prepare(recipe("drop"), tmp_path / "made")
+    told = refused(recipe("cut"), tmp_path / "made", tmp_path / "run")
+    assert told.splitlines()[1:-1] == ["  data.on_long: 'drop' there, 'cut' here"]
     Path("char").write_text("another content")
-    remarks_of(tiny.recipe(corpus, "lstm", "data.on_long=drop"), tmp_path / "run", tmp_path / "made")
+    remarks_of(recipe("drop"), tmp_path / "run", tmp_path / "made")
 
 
 def stories(at: Path, where: str) -> Recipe:
@@ -106,6 +116,55 @@ def test_of_a_folder_every_file_counts(tmp_path: Path) -> None:
     assert "data.folder: " in refused(stories(tmp_path / "babi", "bath"), made, tmp_path / "other")
 
 
+def test_a_folder_of_data_is_no_run_though_a_file_is_called_like_a_tokenizer(tmp_path: Path) -> None:
+    park = stories(tmp_path / "babi", "park")
+    (tmp_path / "babi" / "tokenizer.json").write_text("{}")
+    made = saccade.prepare(park, tmp_path / "made").path
+    assert "data.folder: " in refused(stories(tmp_path / "babi", "bath"), made, tmp_path / "run")
+
+
+def test_of_a_run_that_tokenizers_are_taken_from_they_alone_count(corpus: Path, tmp_path: Path) -> None:
+    """Its weights may be trained on."""
+    blanks.write_text(corpus)
+    first = saccade.train(blanks.recipe(corpus, "transformer"), tmp_path / "first", device="cpu").path
+    begun = blanks.recipe(corpus, "transformer", f"init_from={first}")
+    made = saccade.prepare(begun, tmp_path / "made").path
+    saccade.train(blanks.recipe(corpus, "transformer", "train.updates=12"), first, resume=True, device="cpu")
+    assert "tokens of" in remarks_of(begun, tmp_path / "run", made)
+
+
+def test_where_something_is_kept_does_not_matter(tmp_path: Path) -> None:
+    def recipe(**keep: str) -> Recipe:
+        data = {"kind": "listops", "train": 40, "valid": 10, "test": 10, "shortest": 5, "longest": 60, **keep}
+        model = {"kind": "sequence", "encoder": SIDE}
+        train = {"updates": 2, "batch_tokens": 256, "validate_every": 2}
+        text = {"kind": "word", "cut": "spaces"}
+        tree = {"task": "classify", "data": data, "text": text, "model": model, "train": train}
+        return parse_recipe(tree)
+
+    made = saccade.prepare(recipe(), tmp_path / "made").path
+    assert "tokens of" in remarks_of(recipe(keep=str(tmp_path / "kept")), tmp_path / "run", made)
+
+
+def test_data_that_change_while_they_are_read(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training goes on, and nobody else takes its tokens; alone, they are not made."""
+    learn = translate.TranslateTask.learn
+
+    def changed(self: translate.TranslateTask, folder: Path) -> None:
+        learn(self, folder)
+        with (corpus / "train.tgt").open("a") as file:
+            file.write(" \n")
+        with (corpus / "train.src").open("a") as file:
+            file.write(" \n")
+
+    monkeypatch.setattr(translate.TranslateTask, "learn", changed)
+    with pytest.raises(SaccadeError, match=r"made: is not made, since its data changed while they were read\. Prepare"):
+        saccade.prepare(tiny.recipe(corpus), tmp_path / "made")
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
+    run = saccade.train(tiny.recipe(corpus), tmp_path / "run", device="cpu").path
+    assert not (run / MADE_FROM).exists()
+
+
 def test_the_dictionary_counts_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def recipe() -> Recipe:
         return parse_recipe(
@@ -125,11 +184,18 @@ def test_the_dictionary_counts_as_well(tmp_path: Path, monkeypatch: pytest.Monke
     remarks_of(recipe(), tmp_path / "run", made)
     file.write_text("".join(f"{word} AH0 K\n" for word in words))
     told = refused(recipe(), made, tmp_path / "other")
-    assert "the dictionary for train: cmudict.dict (sha256 " in told
+    assert "the dictionary for train: cmudict (sha256 " in told
     monkeypatch.setattr(cmudict, "_installed", lambda: None)
     monkeypatch.delenv("SACCADE_DATA", raising=False)
     named = remarks_of(recipe(), tmp_path / "named", made)
     assert "known by name alone: the dictionary for train, the dictionary for valid" in named
+    (tmp_path / "cmudict").mkdir()
+    for split in ("train", "valid"):
+        (tmp_path / "cmudict" / f"{split}.tsv.gz").write_bytes(gzip.compress(file.read_bytes()))
+    monkeypatch.setenv("SACCADE_DATA", str(tmp_path))
+    made = saccade.prepare(recipe(), tmp_path / "from parts").path
+    monkeypatch.delenv("SACCADE_DATA")
+    assert "known by name alone: the dictionary" in remarks_of(recipe(), tmp_path / "without parts", made)
 
 
 def test_what_was_compared_by_name_alone_is_told(corpus: Path, tmp_path: Path) -> None:
@@ -144,64 +210,11 @@ def test_other_versions_are_told(corpus: Path, tmp_path: Path, monkeypatch: pyte
     recipe = tiny.recipe(corpus)
     made = saccade.prepare(recipe, tmp_path / "made").path
     assert "made by" not in remarks_of(recipe, tmp_path / "one", made)
-    here = {"saccade": saccade.__version__, "tokenizers": "99.1", "babel": None}
-    monkeypatch.setattr(taking, "_makers", lambda: here)
+    here = {"saccade": saccade.__version__, "code": "0a1b2c3d4e5f", "tokenizers": "99.1", "babel": None}
+    monkeypatch.setattr(taking, "makers", lambda: here)
     told = remarks_of(recipe, tmp_path / "two", made)
-    assert "made by tokenizers " in told
-    assert "(here 99.1)" in told
+    assert re.search(r"made by code [0-9a-f]{12} \(here 0a1b2c3d4e5f\), tokenizers .*\(here 99\.1\)", told)
     assert "saccade 0" not in told
-
-
-# ---- a run that was killed before it had begun
-
-
-@pytest.mark.parametrize("at", ["before", "behind"])
-def test_a_run_that_was_killed_goes_on_with_what_it_was_given(
-    at: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Tokens made with another seed, so that its own would be others; killed before it had them, or behind that."""
-    monkeypatch.chdir(tmp_path)
-    sampled = ("text={kind: bpe, size: 270, sample: 20}", "seed=7")
-    saccade.prepare(tiny.recipe(corpus, "lstm", *sampled), "made")
-    recipe = tiny.recipe(corpus, "lstm", *sampled[:1])
-    give = Prepared.give
-
-    def killed(self: Prepared, *given: Any) -> None:
-        if at == "behind":
-            give(self, *given)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Prepared, "give", killed)
-        with pytest.raises(KeyboardInterrupt):
-            saccade.train(recipe, "run", prepared="made", device="cpu")
-    assert not Path("run", "config.json").exists()
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    resumed = saccade.train(recipe, tmp_path / "run", resume=True, device="cpu").path
-    monkeypatch.chdir(tmp_path)
-    whole = saccade.train(recipe, "whole", prepared="made", device="cpu").path
-    own = saccade.train(recipe, "own", device="cpu").path
-    assert same(weights(resumed), weights(whole))
-    assert (resumed / "tokenizer.json").read_bytes() != (own / "tokenizer.json").read_bytes()
-
-
-def test_where_what_it_was_given_is_gone_it_says_so(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe, made = tiny.recipe(corpus), saccade.prepare(tiny.recipe(corpus), tmp_path / "made").path
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Prepared, "give", killed)
-        with pytest.raises(KeyboardInterrupt):
-            saccade.train(recipe, tmp_path / "run", prepared=made, device="cpu")
-    shutil.rmtree(made)
-    with pytest.raises(UsageError, match=r"run: was to begin with the tokens of .*made, which is not there any more"):
-        saccade.train(recipe, tmp_path / "run", resume=True, device="cpu")
-    assert saccade.train(recipe, tmp_path / "run", overwrite=True, device="cpu").finished.update == 10
 
 
 # ---- folders of any kind
@@ -265,7 +278,7 @@ def test_a_record_without_a_part_is_refused(missing: str, corpus: Path, tmp_path
     recipe, made = tiny.recipe(corpus), saccade.prepare(tiny.recipe(corpus), tmp_path / "made").path
     record = disk.read_sealed_json(made / MADE_FROM)
     (made / MADE_FROM).write_text(disk.sealed_json({name: each for name, each in record.items() if name != missing}))
-    assert "is not as it is written. Prepare the data again" in refused(recipe, made, tmp_path / "run")
+    assert "is not as it is written. Prepare the data again by" in refused(recipe, made, tmp_path / "run")
 
 
 def test_a_plan_refuses_what_a_training_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

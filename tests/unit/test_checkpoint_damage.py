@@ -14,7 +14,7 @@ from saccade.checkpoint import RunFolder
 from saccade.errors import SaccadeError
 from saccade.recipe import Recipe
 from saccade.train.events import Prepared
-from saccade.train.prepared import Prepared as Given
+from saccade.train.prepared import PreparedTokens
 from saccade.train.ready import made_of
 from saccade.train.run import run as run_job
 from tests.support.cli import saccade_command
@@ -82,7 +82,7 @@ def find_base(run: Trained) -> None:
 
 def take_tokens(run: Trained) -> None:
     """As a training does that is given this run's."""
-    Given(run.path).check(made_of(run.recipe.job(run.path)))
+    PreparedTokens(run.path).check(made_of(run.recipe.job(run.path)))
 
 
 READERS: list[tuple[Callable[[Trained], None], str]] = [

@@ -1,15 +1,20 @@
 """The peer of Europarl's rows is given what our own models are given."""
 
 import gzip
+import json
+import sys
 from pathlib import Path
 
 import pytest
 from torch import Tensor
 
+from bench.peers import hugging_face as peer
 from bench.peers.hugging_face import IGNORED, Batches
 from bench.peers.hugging_face_models import network
+from bench.prepared import prepared
 from bench.row import Row, Setting, read_row, row_names
 from bench.test_sets import read_sides
+from saccade import config
 from saccade.data.batching import Plan, collate
 from saccade.data.files import Counts
 from saccade.data.store import Store, write_store
@@ -18,6 +23,7 @@ from saccade.recipe import load_recipe
 from saccade.tasks.translate import TranslateRecipe
 from saccade.text import BpeText, train_tokenizers
 from saccade.types import PAD, Tokens
+from tests.support import tiny
 
 PROGRAM = "bench.peers.hugging_face"
 BESIDE = [(row, each) for row in map(read_row, row_names()) for each in row.settings if each.program == PROGRAM]
@@ -75,3 +81,21 @@ def test_a_test_set_is_two_files_or_two_columns(tmp_path: Path) -> None:
     assert read_sides((f"{both}:2", f"{both}:1")) == (["eins", "zwei"], ["one", "two"])
     with pytest.raises(SystemExit, match=r"has 3 lines and .* has 2"):
         read_sides((str(tmp_path / "s"), f"{both}:1"))
+
+
+def test_the_peer_takes_tokens_that_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that ours take, made once; what its training comes to is another matter."""
+    corpus = tiny.write_corpus(tmp_path / "corpus")
+    (tmp_path / "mine.yaml").write_text(config.to_yaml(config.plain(tiny.recipe(corpus, "transformer"))))
+    monkeypatch.setattr(peer, "_trial", lambda ready, *_: {"pairs": ready.examples[0]})
+    kept = tmp_path / "kept"
+    ours = prepared(tiny.recipe(corpus, "lstm"), corpus, kept)
+    given = ["--set", "row=europarl-160k", "--set", f"recipe={tmp_path / 'mine.yaml'}", "--seed", "3"]
+    monkeypatch.setattr(sys, "argv", ["peer", *given, "--device", "cpu", "--prepared", str(kept)])
+    peer.main()
+    told = json.loads(capsys.readouterr().out)
+    assert told["pairs"] == 240
+    assert told["tokens_made"]["seed"] == 1
+    assert [path for path in kept.iterdir() if path.is_dir()] == [ours]

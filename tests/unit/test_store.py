@@ -196,10 +196,10 @@ def test_a_folder_with_other_files_is_not_overwritten(tmp_path: Path) -> None:
 def test_a_damaged_store_is_not_opened(tmp_path: Path) -> None:
     store, _ = written(tmp_path / "store", [("abc", "d")])
     os.truncate(store.folder / "source.bin", 6)
-    with pytest.raises(UsageError, match=r"source.bin: has 6 bytes, not 8\. Prepare the store again"):
+    with pytest.raises(SaccadeError, match=r"source.bin: has 6 bytes, not 8\. Remove .* and resume"):
         Store.open(store.folder)
     (store.folder / "source.bin").unlink()
-    with pytest.raises(UsageError, match=r"source.bin: has no bytes"):
+    with pytest.raises(SaccadeError, match=r"source.bin: has no bytes"):
         Store.open(store.folder)
     facts = json.loads((store.folder / "store.json").read_text())
     (store.folder / "store.json").write_text(json.dumps({**facts, "done": False}))

@@ -59,6 +59,7 @@ def test_a_trial_tells_what_it_reached_and_what_it_cost(
     assert first["settings"] == TINY
     assert first["updates"] == 2
     assert first["tokens"] > 0
+    assert first["tokens_made"]["seed"] == 3
     assert first["metric"] == "exact_match"
     assert set(first["valid"]) >= {"loss", "exact_match"}
     assert [score["name"] for score in first["scores"]] == ["exact match", "chrF2"]
