@@ -24,6 +24,7 @@ from saccade.config import Section, flatten, plain
 from saccade.disk import (
     MANIFEST,
     TEMPORARY,
+    check_named,
     checksum,
     flushed_checksum,
     read_manifest,
@@ -193,7 +194,7 @@ class RunFolder:
             manifest.pop(MODEL, None)  # a run killed while it published its first model had only announced it
         verify_against(self.path, manifest, (CONFIG,))
         there = (MODEL,) if (self.path / MODEL).exists() else ()
-        verify_against(self.path, manifest, (*files_of(self.path), *there))
+        check_named(self.path, manifest, (*files_of(self.path), *there))  # which files those are, config.json says
 
     def verify_recipe(self) -> None:
         """The recipe is the one that was saved: one changed digit of a rate would be another training."""
@@ -368,11 +369,11 @@ def load(path: Path, device: torch.device) -> Loaded:
         _verify_step(at.weights)
     elif not origin.is_file():
         raise UsageError(f"{path}: holds no model yet (no {MODEL}). Continue its training with --resume.")
-    _verify(at, (CONFIG,))
+    _verify(at)
     config = read_json(run / CONFIG)
     if config.get("format") != FORMAT:
         raise UsageError(f"{run / CONFIG}: format {config.get('format')!r} is not one this version reads ({FORMAT}).")
-    _verify(at, (CONFIG, *files_of(run)))
+    check_named(run, read_manifest(run), files_of(run))  # config.json says which those are: known only now
     tensors = read_tensors(origin) if at.step is None else _in_place(at.weights)
     settings, sizes = _checked(config, run)
     _check_size(config["task"], settings, sizes, tensors, run / CONFIG, origin)
@@ -388,12 +389,12 @@ def _verify_step(step: Path) -> None:
     RunFolder.verify_checkpoint(step)
 
 
-def _verify(at: Located, needed: Sequence[str]) -> None:
+def _verify(at: Located) -> None:
     """What the run's manifest names; for a checkpoint not the run's own model, which may be damaged or gone."""
     if at.step is None:
-        return verify(at.run, (*needed, MODEL))
+        return verify(at.run, (CONFIG, MODEL))
     manifest = {name: sums for name, sums in read_manifest(at.run).items() if name != MODEL}
-    return verify_against(at.run, manifest, needed)
+    return verify_against(at.run, manifest, (CONFIG,))
 
 
 def _in_place(step: Path) -> dict[str, Tensor]:

@@ -158,11 +158,15 @@ def verify(folder: Path, needed: Collection[str]) -> None:
 
 
 def verify_against(folder: Path, manifest: Mapping[str, list[str]], needed: Collection[str]) -> None:
+    check_named(folder, manifest, needed)
+    for name, checksums in manifest.items():
+        verify_file(folder, name, checksums)
+
+
+def check_named(folder: Path, manifest: Collection[str], needed: Collection[str]) -> None:
     for name in needed:
         if name not in manifest:
             raise SaccadeError(f"{folder / name}: is not in {MANIFEST}, so nobody can say whether it is whole.")
-    for name, checksums in manifest.items():
-        verify_file(folder, name, checksums)
 
 
 def verify_file(folder: Path, name: str, checksums: Collection[str]) -> None:

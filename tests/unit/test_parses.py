@@ -360,7 +360,7 @@ def test_damage_to_the_parses_is_found(tmp_path: Path, name: str) -> None:
     with pytest.raises(SaccadeError, match=f"{name}: is not the file that was written"):
         Store.open(store.folder).verify()
     path.write_bytes(content[:-1])
-    with pytest.raises(UsageError, match=f"{name}: has {len(content) - 1} bytes"):
+    with pytest.raises(SaccadeError, match=f"{name}: has {len(content) - 1} bytes"):
         Store.open(store.folder)
 
 
