@@ -45,6 +45,7 @@ from saccade.train.schedule import (
 
 OPTIMIZERS: dict[str, AdamConfig | SgdConfig] = {
     "adamw": AdamConfig(rate=0.05, betas=(0.8, 0.95), epsilon=1e-3, decay=0.3),
+    "adamw, no mean of the gradient": AdamConfig(rate=0.05, betas=(0.0, 0.95), epsilon=1e-3, decay=0.3),
     "adam": AdamConfig(kind="adam", rate=0.05, betas=(0.8, 0.95), epsilon=1e-3, decay=0.3),
     "sgd": SgdConfig(rate=0.05, momentum=0.7, decay=0.3),
     "sgd, no momentum": SgdConfig(rate=0.05),
