@@ -191,7 +191,7 @@ class Runner:
         if self.options.share is None:
             return int(self.options.jobs)
         least = int(self.options.jobs)
-        for wait_before in (0.0, 2 * WAIT):
+        for wait_before in (0.0, 4 * WAIT):  # a training that ended leaves its place first, then says so
             time.sleep(wait_before)
             least = min(least, _free_places(self.options.share, self.options.jobs))
             if least == 0 or len(self._processes) < running:

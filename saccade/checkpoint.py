@@ -42,7 +42,19 @@ from saccade.disk import read_tensors as read_tensors
 from saccade.errors import SaccadeError, UsageError
 from saccade.models.build import build_model, settings_of
 from saccade.models.trainable import Trainable
-from saccade.run_paths import CHECKPOINTS, STEP, Located, is_run, located, no_checkpoint, no_run, run_of, update_of
+from saccade.run_paths import (
+    CHECKPOINTS,
+    STEP,
+    Located,
+    is_bare,
+    is_run,
+    located,
+    no_checkpoint,
+    no_run,
+    run_of,
+    update_of,
+)
+from saccade.run_paths import ENVIRONMENT as ENVIRONMENT
 from saccade.run_paths import RECIPE as RECIPE
 from saccade.text import TextPair
 from saccade.weights import Undrawn, check_fit, kept, on_cpu
@@ -56,7 +68,7 @@ except ImportError:  # not on Windows, where a run folder is not locked
 
 FORMAT = 1
 MODEL, CONFIG = "model.safetensors", "config.json"
-METRICS, ENVIRONMENT, CARD = "metrics.jsonl", "environment.json", "README.md"
+METRICS, CARD = "metrics.jsonl", "README.md"
 OPTIMIZER, STATE = "optimizer.safetensors", "state.json"
 DATA = "data"
 MADE_FROM = f"{DATA}/made-from.json"
@@ -113,7 +125,7 @@ class RunFolder:
                 folder._bring_back()
         else:
             folder._bring_back()
-        if path.exists() and not _is_bare(path):
+        if path.exists() and not is_bare(path):
             if not overwrite:
                 raise UsageError(
                     f"{path}: is not empty. Continue that run with --resume, replace it with --overwrite, "
@@ -122,7 +134,7 @@ class RunFolder:
             if not is_run(path):
                 raise UsageError(f"{path}: is not empty and is no run folder; --overwrite replaces runs alone.")
         try:
-            if path.exists() and not _is_bare(path):
+            if path.exists() and not is_bare(path):
                 with folder.locked():
                     path.rename(folder.replaced)
             folder.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -293,18 +305,6 @@ class RunFolder:
 def _remove(path: Path) -> None:
     """A file, a folder, or a link to either, which leaves what it leads to."""
     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-
-
-def _is_bare(path: Path) -> bool:
-    """Empty, or left by a run that was killed before it had written its recipe."""
-    return all(
-        each.name == ENVIRONMENT or each.name.startswith(TEMPORARY) or _is_empty_checkpoints(each)
-        for each in path.iterdir()
-    )
-
-
-def _is_empty_checkpoints(path: Path) -> bool:
-    return path.name == "checkpoints" and path.is_dir() and not any(path.iterdir())
 
 
 def average(checkpoints: list[Path]) -> dict[str, Tensor]:

@@ -13,9 +13,9 @@ from safetensors.torch import load as load_tensors
 from torch import Tensor
 
 from saccade.errors import SaccadeError
+from saccade.run_paths import TEMPORARY as TEMPORARY
 
 MANIFEST = "manifest.json"
-TEMPORARY = ".tmp-"
 ATTEMPTS = 3
 """How often a folder is looked at anew that somebody else is just writing to."""
 LARGEST_JSON = 1 << 26

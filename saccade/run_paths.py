@@ -1,5 +1,6 @@
 """Which paths are runs, and which a checkpoint of one; known without torch."""
 
+import json
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -9,6 +10,9 @@ from saccade.errors import UsageError
 RECIPE = "train.yaml"
 CHECKPOINTS = "checkpoints"
 STEP = "step-"
+ENVIRONMENT = "environment.json"
+TEMPORARY = ".tmp-"
+"""Before the name of what is not whole yet."""
 
 
 class Located(NamedTuple):
@@ -28,6 +32,29 @@ class Located(NamedTuple):
 def is_run(path: Path) -> bool:
     """A recipe of one's own may be called train.yaml, too: where the data lie must not be taken for a run."""
     return (path / RECIPE).is_file() and (path / CHECKPOINTS).is_dir()
+
+
+def is_bare(path: Path) -> bool:
+    """Empty, or left by a run that was killed before it had written its recipe. What is somebody else's never is."""
+    return all(
+        each.name.startswith(TEMPORARY) or _is_empty_checkpoints(each) or _is_first_note(each)
+        for each in path.iterdir()
+    )
+
+
+def _is_empty_checkpoints(path: Path) -> bool:
+    return path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir())
+
+
+def _is_first_note(path: Path) -> bool:
+    """What a run writes of the machine, beside its folder of checkpoints, and not another file of that name."""
+    if path.name != ENVIRONMENT or not path.is_file() or not (path.parent / CHECKPOINTS).is_dir():
+        return False
+    try:
+        noted = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(noted, dict) and {"saccade", "base", "sha256"} <= noted.keys()
 
 
 def update_of(folder: Path) -> int | None:

@@ -8,6 +8,7 @@ from saccade.cli.streams import say, tell
 from saccade.cli.words import amount, megabytes
 from saccade.errors import UsageError
 from saccade.recipe import Recipe
+from saccade.run_paths import is_bare
 from saccade.text import CharText
 
 _FLOAT = 4
@@ -102,7 +103,7 @@ def tell_writes(recipe: Recipe, out: Path, *, checkpoint: int, resume: bool, ove
     tell(
         f"would write {out}: model, tokenizer, token stores, log and {kept} checkpoints of {megabytes(checkpoint)} each"
     )
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and (not out.is_dir() or not is_bare(out)):
         match resume, overwrite:
             case True, _:
                 tell(f"would go on with the run in {out}")

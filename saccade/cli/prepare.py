@@ -8,6 +8,7 @@ import typer
 
 from saccade.cli.stopping import Stopping
 from saccade.cli.streams import say, tell
+from saccade.run_paths import is_bare
 
 
 def prepare(
@@ -34,11 +35,11 @@ def prepare(
     for split, begins in beginnings(loaded, base):
         tell(f"data: {split} {begins}")
     tell("preparing the data …")
-    with Stopping() as stopping:
+    with Stopping(hangup=True) as stopping:
         try:
             made = prepare_data(loaded, out, base=base)
         except KeyboardInterrupt:
-            tell("stopped; nothing is left")
+            tell("stopped; nothing is left" if not out.is_dir() or is_bare(out) else f"stopped; {out} is whole")
             raise typer.Exit(stopping.exit_code) from None
     for remark in made.remarks:
         tell(remark)

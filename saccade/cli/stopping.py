@@ -2,25 +2,34 @@
 
 import os
 import signal
+import time
 from types import FrameType
 from typing import Any
 
 _NOTICE = b"\nstopping after this update; Ctrl-C once more stops without saving\n"
+_AT_ONCE = 2.0
+"""Seconds in which further signals are the same wish, and must not disturb what clears up."""
 
 
 class Stopping:
     """While entered, the first signal is remembered, and the loop asks for it by `asked`.
 
-    Before `armed` is set there is nothing to finish and save: a signal then stops at once.
+    Before `armed` is set there is nothing to finish and save: a signal then stops at once. `hangup`: the terminal's end
+    is one, too, unless nohup has it ignored.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, hangup: bool = False) -> None:
         self.armed = False
         self.signal: int | None = None
+        self._numbers = [signal.SIGINT, signal.SIGTERM]
+        ended = getattr(signal, "SIGHUP", None)  # Windows has none
+        if hangup and ended is not None and signal.getsignal(ended) is not signal.SIG_IGN:
+            self._numbers.append(ended)
         self._before: dict[int, Any] = {}
+        self._stopped = -_AT_ONCE
 
     def __enter__(self) -> "Stopping":
-        self._before = {each: signal.signal(each, self._came) for each in (signal.SIGINT, signal.SIGTERM)}
+        self._before = {each: signal.signal(each, self._came) for each in self._numbers}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -37,7 +46,12 @@ class Stopping:
     def _came(self, number: int, _: FrameType | None) -> None:
         again = self.signal is not None
         self.signal = number
-        if not self.armed or (again and number == signal.SIGINT):
-            raise KeyboardInterrupt
-        if not again:
+        if self.armed and not again:
             os.write(2, _NOTICE)  # not through sys.stderr: the signal may have come in the midst of a write to it
+        elif not self.armed or number == signal.SIGINT:
+            self._stop_at_once()
+
+    def _stop_at_once(self) -> None:
+        if time.monotonic() - self._stopped >= _AT_ONCE:
+            self._stopped = time.monotonic()
+            raise KeyboardInterrupt

@@ -13,7 +13,7 @@ from saccade.cli.stopping import Stopping
 from saccade.cli.streams import say, tell
 from saccade.cli.words import amount, duration, metric
 from saccade.errors import UsageError
-from saccade.run_paths import is_run, located, no_run
+from saccade.run_paths import is_bare, is_run, located, no_run
 
 if TYPE_CHECKING:
     from saccade.recipe import Recipe
@@ -120,7 +120,7 @@ def _check_before(order: Order, *, overwrite: bool) -> None:
     """What can be told at once, before all of the data are read."""
     from saccade.cli.plan import beginnings
 
-    if overwrite and order.out.is_dir() and any(order.out.iterdir()) and not is_run(order.out):
+    if overwrite and order.out.is_dir() and not is_bare(order.out) and not is_run(order.out):
         raise UsageError(f"{order.out}: is not empty and is no run folder; --overwrite replaces runs alone.")
     if order.prepared is None:  # else the data need not be here any more
         beginnings(order.recipe, order.base)

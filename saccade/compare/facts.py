@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from saccade import config
-from saccade.run_paths import RECIPE, located, update_of
+from saccade.run_paths import ENVIRONMENT, RECIPE, located, update_of
 
-METRICS, ENVIRONMENT = "metrics.jsonl", "environment.json"
+METRICS = "metrics.jsonl"
 
 
 @dataclass(frozen=True)

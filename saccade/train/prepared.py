@@ -82,10 +82,12 @@ def _tokenizers(run: Path) -> str | None:
 
 
 def _checksum(path: Path) -> str | None:
-    """Of a file; of a folder with all files below it, and their names."""
+    """Of a file; of a folder with the files in it, and their names: no data lie deeper, but runs may."""
     if path.is_file():
         return disk.checksum(path)
-    return _together(path, sorted(each for each in path.rglob("*") if each.is_file())) if path.is_dir() else None
+    if not path.is_dir():
+        return None
+    return _together(path, sorted(each for each in path.iterdir() if each.is_file() and each.name[0] != "."))
 
 
 def _together(folder: Path, files: list[Path]) -> str:

@@ -158,8 +158,15 @@ def _interrupted(folder: RunFolder) -> PreparedTokens | None:
 
 def _told_when_given(folder: Path) -> list[str]:
     """Of tokens that were made before, at every start: the model card tells it as well."""
-    noted = _noted(folder)
-    return [] if noted is None else [noted["told"]]
+    try:
+        noted = _noted(folder)
+    except SaccadeError as error:  # damage to what is only told stops no training
+        return [str(error)]
+    if noted is None:
+        return []
+    if not (folder / checkpoint.MADE_FROM).exists():
+        return [f"tokenizers of {noted['folder']}; tokens made again"]
+    return [noted["told"]]
 
 
 def _noted(folder: Path) -> dict[str, str] | None:

@@ -14,9 +14,10 @@ import pytest
 import saccade
 from saccade import disk
 from saccade.checkpoint import ENVIRONMENT, MADE_FROM, RECIPE
+from saccade.cli.plan import tell_plan
 from saccade.errors import SaccadeError, UsageError
 from saccade.train.prepared import PreparedTokens
-from tests.support import tagging, tiny
+from tests.support import blanks, language, tagging, tiny
 from tests.support.cli import saccade_command, write_corpus
 from tests.support.folders import same, weights
 
@@ -203,22 +204,144 @@ def test_a_link_is_no_folder_to_be_made(corpus: Path, tmp_path: Path) -> None:
             saccade.prepare(tiny.recipe(corpus), tmp_path / name)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_preparation_that_is_ended_leaves_nothing(number: signal.Signals, status: int, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "saccade", "data", "prepare", "dates", "--out", str(tmp_path / "made")]
+HANGS_UP = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); from saccade.cli.main import main; main()"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "status"),
+    [((signal.SIGTERM,), 143), ((signal.SIGINT,) * 3, 130), ((signal.SIGHUP,), 129)],
+    ids=["TERM", "INT INT INT", "HUP"],
+)
+def test_a_preparation_that_is_ended_leaves_nothing(
+    numbers: tuple[signal.Signals, ...], status: int, tmp_path: Path
+) -> None:
+    """Nor does one that is told so again while it clears up."""
+    command = [sys.executable, "-c", HANGS_UP, "data", "prepare", "dates", "--out", str(tmp_path / "made")]
     command += ["--set", "data.train=2000000"]
-    # A shell may have us in the background, where children ignore SIGINT.
-    usual = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=usual) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
-            deadline = time.monotonic() + 15
+            deadline = time.monotonic() + 60
             while not any(tmp_path.glob(".tmp-made-*/*")) and time.monotonic() < deadline:
                 time.sleep(0.05)
             assert any(tmp_path.glob(".tmp-made-*/*"))
-            os.kill(process.pid, number)
-            _, told = process.communicate(timeout=15)
+            for number in numbers:
+                os.kill(process.pid, number)
+                time.sleep(0.001)
+            _, told = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == status
     assert told.splitlines()[-1] == "stopped; nothing is left"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_preparation_that_is_ended_when_it_is_whole_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe, sync = write_corpus(tmp_path), disk.sync_folder
+
+    def ended(folder: Path) -> None:
+        sync(folder)
+        if Path("made").is_dir():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(disk, "sync_folder", ended)
+    stopped = saccade_command("data", "prepare", recipe, "--out", "made")
+    assert stopped.exit_code == 130
+    assert stopped.stderr.splitlines()[-1] == "stopped; made is whole"
+    assert saccade_command("train", recipe, "--prepared", "made", "--dry-run").exit_code == 0
+
+
+# ---- what is somebody else's
+
+
+@pytest.mark.parametrize("foreign", ["file", "folder", "beside checkpoints"])
+def test_an_environment_of_somebody_elses_is_left_alone(foreign: str, corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    theirs = out / "environment.json" / "inside" if foreign == "folder" else out / "environment.json"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text('{"name": "my environment"}')
+    if foreign == "beside checkpoints":
+        (out / "checkpoints").mkdir()
+    gone = tiny.recipe(corpus, "lstm", "data.train={source: nowhere, target: nothing}")
+    for recipe in (tiny.recipe(corpus), gone):
+        for overwrite in (False, True):
+            with pytest.raises(UsageError, match="is not empty"):
+                saccade.train(recipe, out, overwrite=overwrite, device="cpu")
+    assert theirs.read_text() == '{"name": "my environment"}'
+
+
+def test_by_command_a_run_that_was_killed_at_its_first_file_is_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe, write = write_corpus(tmp_path), disk.write_file
+
+    def killed(path: Path, content: Any) -> str:
+        written = write(path, content)
+        if path.name == ENVIRONMENT:
+            raise KeyboardInterrupt
+        return written
+
+    for more in ([], ["--overwrite"]):
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "write_file", killed)
+            assert saccade_command("train", recipe, "--out", "run", "--device", "cpu", *more).exit_code == 130
+        assert {path.name for path in Path("run").iterdir()} == {ENVIRONMENT, "checkpoints"}
+        planned = saccade_command("train", recipe, "--out", "run", "--dry-run", *more)
+        assert "would refuse" not in planned.stderr + planned.stdout
+        assert "would remove" not in planned.stderr + planned.stdout
+        trained = saccade_command("train", recipe, "--out", "run", "--device", "cpu", *more)
+        assert trained.exit_code == 0, trained.stderr
+        shutil.rmtree("run")
+
+
+# ---- what is only told
+
+
+def test_damage_to_what_is_only_told_stops_no_training(corpus: Path, tmp_path: Path) -> None:
+    made = saccade.prepare(tiny.recipe(corpus), tmp_path / "made").path
+    run = saccade.train(tiny.recipe(corpus), tmp_path / "run", prepared=made, device="cpu").path
+    noted = run / ENVIRONMENT
+    noted.write_text(noted.read_text().replace("tokenizers and tokens", "tokenizers or tokens"))
+    longer = tiny.recipe(corpus, "lstm", "train.updates=12")
+    assert saccade.train(longer, run, resume=True, device="cpu").finished.update == 12
+    assert "environment.json: is not the file that was saved" in (run / "README.md").read_text()
+
+
+def test_tokens_that_were_made_again_are_not_told_as_taken(corpus: Path, tmp_path: Path) -> None:
+    made = saccade.prepare(tiny.recipe(corpus), tmp_path / "made").path
+    run = saccade.train(tiny.recipe(corpus), tmp_path / "run", prepared=made, device="cpu").path
+    shutil.rmtree(run / "data")
+    saccade.train(tiny.recipe(corpus, "lstm", "train.updates=12"), run, resume=True, device="cpu")
+    card = (run / "README.md").read_text()
+    assert f"tokenizers of {made}; tokens made again" in card
+    assert "tokenizers and tokens of" not in card
+
+
+# ---- runs that begin with others
+
+
+def test_an_encoder_that_does_not_fit_is_refused_with_tokens_that_do(tmp_path: Path) -> None:
+    """As it is where tokens are made, and in the plan."""
+    corpus = blanks.write_text(tmp_path / "corpus")
+    first = saccade.train(blanks.recipe(corpus, "transformer"), tmp_path / "first", device="cpu").path
+    begun = blanks.recipe(corpus, "transformer", f"init_from={first}")
+    made = saccade.prepare(begun, tmp_path / "made").path
+    encoder = begun.model.encoder.model_copy(update={"width": 16})
+    wider = begun.model_copy(update={"model": begun.model.model_copy(update={"encoder": encoder})})
+    with pytest.raises(UsageError) as without:
+        saccade.train(wider, tmp_path / "run", device="cpu")
+    with pytest.raises(UsageError) as given:
+        saccade.train(wider, tmp_path / "run", prepared=made, device="cpu")
+    with pytest.raises(UsageError) as planned:
+        tell_plan(wider, corpus, tmp_path / "run", made, resume=False, overwrite=False)
+    assert str(without.value) == str(given.value) == str(planned.value)
+
+
+def test_of_a_run_whose_tokenizer_is_taken_that_alone_counts(tmp_path: Path) -> None:
+    corpus = blanks.write_text(tmp_path / "corpus")
+    first = saccade.train(blanks.recipe(corpus, "transformer"), tmp_path / "first", device="cpu").path
+    text = f"text={{kind: run, run: {first}}}"
+    made = saccade.prepare(language.recipe("lstm", "char", text), tmp_path / "made").path
+    saccade.train(blanks.recipe(corpus, "transformer", "train.updates=12"), first, resume=True, device="cpu")
+    assert saccade.train(language.recipe("lstm", "char", text), tmp_path / "run", prepared=made, device="cpu").finished

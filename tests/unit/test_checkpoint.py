@@ -115,6 +115,8 @@ def test_a_file_that_the_manifest_does_not_know_is_not_read(run: Path) -> None:
         sign(run, *(each for each in PUBLISHED if each not in (name, MANIFEST)))
         with pytest.raises(SaccadeError, match=f"{name}: is not in manifest.json"):
             checkpoint.load(run, CPU)
+        with pytest.raises(SaccadeError, match=f"{name}: is not in manifest.json"):
+            RunFolder(run).verify()
     newest = RunFolder(run).steps()[-1]
     sign(newest, MODEL, "state.json")
     with pytest.raises(SaccadeError, match=r"optimizer\.safetensors: is not in manifest\.json"):

@@ -8,7 +8,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -83,6 +86,42 @@ def test_seeds_ahead_take_a_place_that_stays_free(tmp_path: Path, monkeypatch: p
     ledger, _ = run(row, tmp_path, ahead=2, jobs=4, share=tmp_path / "share")
     assert len(ledger._trials["A"]) == 6
     assert [each["seed"] for each in ledger.runs(row.settings[0])] == [1, 2, 3]
+
+
+def test_a_place_is_free_that_stays_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for it takes it between two looks."""
+    row = make_row(tmp_path, settings=[{"name": "A"}], tune=[[]])
+    _, runner = run(row, tmp_path, share=tmp_path / "share")
+    for seen, idle in (([2, 0], 0), ([2, 1], 1), ([0, 2], 0)):
+        looks = iter(seen)
+        monkeypatch.setattr(results, "_free_places", lambda *_, looks=looks: next(looks))
+        assert runner._idle_places(0) == idle
+
+
+def test_what_ends_as_time_is_over_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = [{"name": "A", "seeds": [1]}, {"name": "B", "seeds": [1], "set": ["waits=1"]}]
+    row = make_row(tmp_path, settings=settings, tune=[[]])
+
+    calls = count()
+
+    def left(self: Runner) -> float | None:
+        if next(calls) == 0:
+            return None
+        while not all(future.done() for future in futures):  # A has been recorded by now
+            time.sleep(0.1)
+        return 0.0
+
+    futures: list[Future[Any]] = []
+    submit = ThreadPoolExecutor.submit
+
+    def noted(self: ThreadPoolExecutor, *given: Any) -> Future[Any]:
+        futures.append(submit(self, *given))
+        return futures[-1]
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", noted)
+    monkeypatch.setattr(Runner, "_left", left)
+    ledger, _ = run(row, tmp_path)
+    assert [len(ledger.runs(setting)) for setting in row.settings] == [1, 1]
 
 
 def test_every_training_is_told_where_tokens_are_kept(tmp_path: Path) -> None:
@@ -407,9 +446,10 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
 
 
 def test_make_says_which_rows_there_are_before_it_installs_anything() -> None:
-    asked = subprocess.run(
-        ["make", "results", "VENV=/nowhere/at/all"], capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "ROW")  # tests are begun by make themselves
+    around = {name: value for name, value in os.environ.items() if name not in outer}
+    command = ["make", "results", "VENV=/nowhere/at/all"]
+    asked = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=around)
     assert asked.returncode == 2
     assert asked.stdout == ""
     told, rest = asked.stderr.split("There are: ")
