@@ -207,10 +207,9 @@ def test_the_command_trains_rows_together_and_ends_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = {}
-    late = ["score=2", "waits=0.5"]  # so that seeds are due ahead of the choice
-    for name, seeds, tune in (("one", [1, 2], [["score=3"], late]), ("two", [1], [["waits=30"]])):
+    for name, tune in (("one", [["score=3"], ["score=2"]]), ("two", [["waits=30"]])):
         (tmp_path / name).mkdir()
-        row = make_row(tmp_path / name, settings=[{"name": "A", "seeds": seeds}], tune=tune)
+        row = make_row(tmp_path / name, settings=[{"name": "A", "seeds": [1]}], tune=tune)
         rows[name] = replace(row, name=name)
     monkeypatch.setattr(together, "read_row", rows.__getitem__)
     command = together._command
@@ -223,7 +222,6 @@ def test_the_command_trains_rows_together_and_ends_in_time(
     monkeypatch.setattr(together, "_command", with_its_row)
     out = tmp_path / "out"
     given = ["--out", str(out), "--device", "cpu", "--minutes", "0.13", "--prepared", str(tmp_path / "tokens")]
-    given += ["--ahead", "2"]  # a point that one of them has
     monkeypatch.setattr(sys, "argv", ["together", "one", "two", *given])
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
@@ -237,9 +235,20 @@ def test_the_command_trains_rows_together_and_ends_in_time(
     assert "two: A (0 of 1 points)" in told
     trials = json.loads((out / "one-a.json").read_text())["trials"]
     assert {trial["prepared"] for trial in trials} == {str(tmp_path / "tokens")}
-    assert (late, 2) in [(trial["settings"], trial["seed"]) for trial in trials]
     assert (out / "one.md").exists()
     assert "ended, to be trained again" in (out / "logs" / "two.log").read_text()
+
+
+def test_a_row_trains_seeds_ahead_of_the_choice_where_it_has_the_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["together", "one", "two", "--ahead", "2"])
+    options = together._options()
+    told = {}
+    for points in (1, 2):
+        row = make_row(tmp_path, settings=[{"name": "A"}], tune=[[f"score={score}"] for score in range(points)])
+        told[points] = together._command(row, options, "share")
+    assert told[2] == [*told[1], "--ahead", "2"]
 
 
 def test_a_row_that_needs_the_machine_to_itself_is_refused(
