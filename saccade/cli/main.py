@@ -7,6 +7,7 @@
 import errno
 import inspect
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -39,6 +40,7 @@ from saccade.cli import (
 from saccade.cli.streams import speak_utf8, tell
 from saccade.errors import SaccadeError
 
+_STOPPED = (130, 143)
 _DISK = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EIO: "the device fails"}
 
 
@@ -240,7 +242,12 @@ app.add_typer(
 
 
 def main() -> None:
-    app(prog_name="saccade")
+    try:
+        app(prog_name="saccade")
+    except SystemExit as ended:
+        if ended.code in _STOPPED:  # the key was perhaps pressed more than once; what is left is Python's own way out
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise
 
 
 if __name__ == "__main__":

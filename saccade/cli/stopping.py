@@ -34,7 +34,7 @@ class Stopping:
 
     def __exit__(self, *_: object) -> None:
         for each, before in self._before.items():
-            signal.signal(each, before)
+            signal.signal(each, before if self.signal is None else self._on_the_way_out)
 
     def asked(self) -> bool:
         return self.signal is not None
@@ -52,6 +52,15 @@ class Stopping:
             self._stop_at_once()
 
     def _stop_at_once(self) -> None:
-        if time.monotonic() - self._stopped >= _AT_ONCE:
+        if self._is_another_wish():
             self._stopped = time.monotonic()
             raise KeyboardInterrupt
+
+    def _is_another_wish(self) -> bool:
+        return time.monotonic() - self._stopped >= _AT_ONCE
+
+    def _on_the_way_out(self, number: int, _: FrameType | None) -> None:
+        """A key that is pressed three times must not end in a traceback of what Python does last."""
+        if self._is_another_wish():
+            signal.signal(number, self._before[number])
+            signal.raise_signal(number)

@@ -204,7 +204,10 @@ class PreparedTokens:
                 f"{self._which}, which does not tell what its tokens were made of ({MADE_FROM} is missing). "
                 f"{self.again}"
             )
-        record = disk.read_sealed_json(path)
+        try:
+            record = disk.read_sealed_json(path)
+        except SaccadeError as error:
+            raise SaccadeError(f"{error} {self.again}") from None
         kinds = {"settings": dict, "seed": int, "by": dict, "files": dict}
         if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
             raise UsageError(f"{path}: is not as it is written. {self.again}")

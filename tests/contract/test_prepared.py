@@ -239,6 +239,10 @@ def test_a_folder_that_does_not_tell_is_refused(folder: Path, tmp_path: Path) ->
     (made / MADE_FROM).write_text(disk.sealed_json({"settings": []}))
     with pytest.raises(UsageError, match="is not as it is written"):
         saccade.train(recipe, tmp_path / "run", prepared=made, device="cpu")
+    for damaged in ("{", "{}"):
+        (made / MADE_FROM).write_text(damaged)
+        with pytest.raises(SaccadeError, match=r"made-from\.json: .* Prepare the data again by `saccade data prepare`"):
+            saccade.train(recipe, tmp_path / "run", prepared=made, device="cpu")
 
 
 def test_what_is_not_whole_is_not_there(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,18 +61,21 @@ def test_a_run_that_was_killed_goes_on_with_what_it_was_given(
     assert (resumed / "tokenizer.json").read_bytes() != (own / "tokenizer.json").read_bytes()
 
 
-def test_where_what_it_was_given_is_gone_it_says_so(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe, made = tiny.recipe(corpus), saccade.prepare(tiny.recipe(corpus), tmp_path / "made").path
-
+def killed_before_it_had_them(recipe: saccade.Recipe, made: Path, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(PreparedTokens, "give", killed)
         with pytest.raises(KeyboardInterrupt):
-            saccade.train(recipe, tmp_path / "run", prepared=made, device="cpu")
+            saccade.train(recipe, run, prepared=made, device="cpu")
+
+
+def test_where_what_it_was_given_is_gone_it_says_so(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, made = tiny.recipe(corpus), saccade.prepare(tiny.recipe(corpus), tmp_path / "made").path
+    killed_before_it_had_them(recipe, made, tmp_path / "run", monkeypatch)
     shutil.rmtree(made)
     with pytest.raises(UsageError, match=r"run: was to begin with .*made, which is not there any more"):
         saccade.train(recipe, tmp_path / "run", resume=True, device="cpu")
@@ -101,16 +104,6 @@ def test_a_run_that_was_killed_between_its_first_files_can_be_begun_anew(
     begun = saccade.train(recipe, tmp_path / "run", resume=after == RECIPE, device="cpu").path
     noted = disk.read_sealed_json(begun / ENVIRONMENT)
     assert ("prepared" in noted) == (made_before and after == RECIPE)  # begun anew it was given nothing
-
-
-def killed_before_it_had_them(recipe: saccade.Recipe, made: Path, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PreparedTokens, "give", killed)
-        with pytest.raises(KeyboardInterrupt):
-            saccade.train(recipe, run, prepared=made, device="cpu")
 
 
 def test_what_such_a_run_cannot_be_given_any_more_is_told_as_it_was_asked_for(
