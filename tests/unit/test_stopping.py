@@ -6,7 +6,6 @@ from types import FrameType
 
 import pytest
 
-from saccade.cli import stopping
 from saccade.cli.stopping import Stopping
 
 
@@ -27,7 +26,7 @@ def came() -> Iterator[list[int]]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr(stopping.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("saccade.cli.stopping.time.monotonic", lambda: now[0])
     return now
 
 
