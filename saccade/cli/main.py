@@ -1,7 +1,7 @@
 """The `saccade` command: its commands, how errors are told, and the status it ends with.
 
 0 done · 1 the run failed · 2 the command, the recipe or the data is not as it must be · 3 a gate failed
-(--fail-under) · 130 stopped by Ctrl-C · 143 stopped by SIGTERM.
+(--fail-under) · 129 stopped by the end of its terminal (train, data prepare) · 130 by Ctrl-C · 143 by SIGTERM.
 """
 
 import errno
@@ -40,7 +40,7 @@ from saccade.cli import (
 from saccade.cli.streams import speak_utf8, tell
 from saccade.errors import SaccadeError
 
-_STOPPED = (130, 143)
+_STOPPED = (129, 130, 143)
 _DISK = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EIO: "the device fails"}
 
 

@@ -35,7 +35,7 @@ def prepare(
     for split, begins in beginnings(loaded, base):
         tell(f"data: {split} {begins}")
     tell("preparing the data …")
-    with Stopping(hangup=True) as stopping:
+    with Stopping() as stopping:
         try:
             made = prepare_data(loaded, out, base=base)
         except KeyboardInterrupt:

@@ -1,6 +1,7 @@
 """The `saccade` command as a test calls it, and run folders made in a second."""
 
 import os
+import signal
 import subprocess
 import sys
 from functools import cache
@@ -52,12 +53,18 @@ class _Runner(CliRunner):
             return super().invoke(app, *arguments, **settings)
 
 
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _command = cache(typer.main.get_command)
 
 
 def saccade_command(*arguments: str | Path, stdin: bytes | str = b"") -> Result:
-    """The command in this process: its output, its status."""
-    return _Runner().invoke(app, [str(each) for each in arguments], input=stdin, prog_name="saccade")
+    """The command in this process: its output, its status. One that was stopped leaves signals to its process's end."""
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    try:
+        return _Runner().invoke(app, [str(each) for each in arguments], input=stdin, prog_name="saccade")
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def saccade_process(

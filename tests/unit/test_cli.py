@@ -312,7 +312,6 @@ def test_a_signal_saves_and_says_how_to_go_on(
     assert "stopped at update 2" in done.stderr
     assert done.stdout.splitlines()[-1] == "next: saccade train runs/train --resume"
     assert Path("runs/train/checkpoints/step-2/manifest.json").is_file()
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     resumed = saccade_command(*_words(done.stdout.splitlines()[-1])[2:])
     assert resumed.exit_code == 0, resumed.stderr
     whole = saccade_command("train", recipe, "--out", "runs/whole")
