@@ -50,7 +50,7 @@ class Work:
 
 
 def work(sentences: int, rows: int, beam: int, device: torch.device) -> Work:
-    """Lengths as in Multi30k: 12 tokens on average, sorted."""
+    """12 to 25 tokens, 17 on average, sorted; the end mark comes on top."""
     generator = torch.Generator().manual_seed(1)
     lengths = (4 + 8 * torch.rand(sentences, generator=generator).exp()).int().sort().values.tolist()
     batches = []

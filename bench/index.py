@@ -25,7 +25,8 @@ One protocol for every row, so that the lines of a table can be compared with ea
   seed. The point that is best on the validation data is trained with the other seeds; these and the first are reported.
   Test data choose nothing: not the point, not the checkpoint, not the number of updates. (Tiny Shakespeare alone has no
   test part, and others score its validation part; its page says so.) Of several settings, the
-  table below and README's show the one with the best score on the test data; nothing else is chosen so.
+  table below and README's second and third columns show the one with the best score on the test data; nothing else is
+  chosen so.
 - **Published numbers stand beside ours**, and a page says how their conditions differ. Where we are clearly below one,
   it tells what was tried to find out why, and what came of it, or that nothing was tried yet.
 - **Seeds are shown.** A page gives the mean over the seeds with their standard deviation, then every seed with its
@@ -57,13 +58,13 @@ def front_page(rows: list[Row], folder: Path) -> str:
         ledger = Ledger(row, folder)
         page = folder / f"{row.name}.md"
         title = f"[{row.title}]({page.name})" if page.exists() else row.title
-        recorded = [setting for setting in row.settings if ledger.runs(setting)]
+        whole = [setting for setting in row.settings if ledger.is_whole(setting)]
         cells = {"row": f"`{row.name}`", "what": title, "settings": str(len(row.settings))}
         cells["points"] = str(len(row.settings[0].points))
-        cells["recorded"] = f"{len(recorded)} of {len(row.settings)}"
+        cells["finished"] = f"{len(whole)} of {len(row.settings)}"
         cells[_HIGHEST] = "" if ledger.missing() else _best(ledger)
         lines.append(cells)
-    table = markdown(lines, ["row", "what", "settings", "points", "recorded", _HIGHEST])
+    table = markdown(lines, ["row", "what", "settings", "points", "finished", _HIGHEST])
     return f"{PROTOCOL}\n{table}\n\n{WITHOUT_A_GRID}"
 
 

@@ -63,7 +63,7 @@ class Ledger:
         names = [*(each.name for each in row.settings), *(each.name for each in row.ensembles)]
         contents = {name: self._content(name) for name in names}
         self._trials: dict[str, list[dict[str, Any]]] = {name: contents[name].get("trials", []) for name in names}
-        self.alone = {name: content["alone"] for name, content in contents.items() if content.get("alone")}
+        self._alone = {name: content.get("alone") for name, content in contents.items()}
         self._origins = {setting.name: _origin(setting) for setting in row.settings}
 
     def path(self, name: str) -> Path:
@@ -158,6 +158,18 @@ class Ledger:
         found = (self.trial(Job(setting, point, seed)) for seed in setting.seeds)
         return [trial for trial in found if trial is not None]
 
+    def alone(self, setting: Setting) -> dict[str, Any] | None:
+        """What it does with the machine to itself; of a setting that was another then, nothing is known."""
+        found = self._alone[setting.name]
+        return found if found and found.items() >= self._which(setting).items() else None
+
+    def _which(self, setting: Setting) -> dict[str, Any]:
+        return {"origin": self._origins[setting.name], "changes": list(setting.changes)}
+
+    def is_whole(self, setting: Setting) -> bool:
+        """Every point of the grid is trained, and every seed of the one that was chosen."""
+        return self.chosen(setting) is not None and len(self._at_choice(setting)) == len(setting.seeds)
+
     def missing(self) -> list[str]:
         """What has not been trained to its end, and how far it is."""
         told = []
@@ -235,7 +247,7 @@ class Ledger:
     def record_alone(self, setting: Setting, told: dict[str, Any]) -> None:
         kept = ("target_tokens_per_second", "updates", "environment", "commit")
         with self._as_it_is_now(setting.name):
-            self.alone[setting.name] = {key: told[key] for key in kept}
+            self._alone[setting.name] = {key: told[key] for key in kept} | self._which(setting)
 
     @contextmanager
     def _as_it_is_now(self, name: str) -> Iterator[None]:
@@ -246,8 +258,7 @@ class Ledger:
             fcntl.flock(lock, fcntl.LOCK_EX)
             content = self._content(name)
             self._trials[name] = content.get("trials", [])
-            if content.get("alone"):
-                self.alone[name] = content["alone"]
+            self._alone[name] = content.get("alone")
             yield
             self._write(name)
         finally:
@@ -257,7 +268,7 @@ class Ledger:
         content: dict[str, Any] = {"row": self.row.name, "setting": name}
         if setting := next((each for each in self.row.settings if each.name == name), None):
             content |= {"year": setting.year, "recipe": setting.recipe or setting.program}
-            content |= {"grid": setting.points, "chosen": self.chosen(setting), "alone": self.alone.get(name)}
+            content |= {"grid": setting.points, "chosen": self.chosen(setting), "alone": self._alone[name]}
         else:
             ensemble = next(each for each in self.row.ensembles if each.name == name)
             content |= {"year": ensemble.year, "members": ensemble.members}

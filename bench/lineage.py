@@ -45,7 +45,7 @@ def rungs(ledger: Ledger) -> tuple[str, list[Rung]]:
     for setting in ledger.row.settings:
         runs = ledger.runs(setting)
         if runs and setting.year:
-            alone = ledger.alone.get(setting.name)
+            alone = ledger.alone(setting)
             minutes = minutes_alone(runs, alone["target_tokens_per_second"]) if alone else None
             metric = runs[0]["scores"][0]["name"]
             scores = tuple(run["scores"][0]["value"] for run in runs)

@@ -39,9 +39,10 @@ def page(ledger: Ledger) -> str | None:
 _INTERVALS = """\
 Intervals are 95 %: bootstrap over the test lines, or Wilson's of a share of them. They do not cover the choice of the
 training seed, which is why seeds stand as rows of their own. tokens/s: non-padding target tokens in training, median
-over the log, while other trainings shared the machine; alone: the later 300 of 600 updates with the machine to itself,
-without what was trained before (masked pre-training)."""
-_HELD = "Peak memory: of tensors. Held: what the process reserved on the card, captured graphs included."
+over the log (of classifiers the tokens read), while other trainings shared the machine; alone: the later 300 of 600
+updates with the machine to itself, without what was trained before (masked pre-training). Peak memory: on a GPU of
+tensors, on a CPU of the whole process."""
+_HELD = "Held: what the process reserved on the card, captured graphs included."
 
 
 def _summary(ledger: Ledger, every: Done) -> str:
@@ -77,7 +78,7 @@ def _further(row: Row, every: Done) -> str:
 
 def _means(every: Done) -> tuple[list[dict[str, str]], list[str]]:
     """Of every metric the mean over the seeds, and their standard deviation; and the metrics' names in their order."""
-    shared, rows = _without_counts([set(_values(runs)) for _, runs in every]), []
+    shared, rows = _in_one_column([set(_values(runs)) for _, runs in every]), []
     for _, runs in every:
         cells = {}
         for told, values in _values(runs).items():
@@ -88,15 +89,22 @@ def _means(every: Done) -> tuple[list[dict[str, str]], list[str]]:
     return rows, list(dict.fromkeys(name for cells in rows for name in cells))
 
 
-def _without_counts(told: list[set[str]]) -> dict[str, str]:
-    """One name for those that differ in a count alone: "accuracy, 3,847 unseen words" where others have 4,454.
+_COUNT = re.compile(r"\b\d[\d,]*(?= )")
+
+
+def _in_one_column(told: list[set[str]]) -> dict[str, str]:
+    """One name with both counts for those that differ in a count alone: "accuracy, 3,847 or 4,454 unseen words".
 
     Not where one setting has both, as of two years' test sets.
     """
-    plain = {name: re.sub(r"\b\d[\d,]* ", "", name) for names in told for name in names}
-    alike = {short: {name for name in plain if plain[name] == short} for short in plain.values()}
-    merged = {short for short, names in alike.items() if len(names) > 1 >= max(len(names & each) for each in told)}
-    return {name: short if short in merged else name for name, short in plain.items()}
+    plain = {name: _COUNT.sub("", name) for names in told for name in names}
+    alike = {short: sorted(name for name in plain if plain[name] == short) for short in plain.values()}
+    shared = {name: name for name in plain}
+    for names in alike.values():
+        if len(names) > 1 >= max(len(each.intersection(names)) for each in told):
+            counts = sorted({_COUNT.findall(name)[0] for name in names}, key=lambda count: int(count.replace(",", "")))
+            shared |= {name: _COUNT.sub(" or ".join(counts), name, count=1) for name in names}
+    return shared
 
 
 def _places(name: str) -> int:
@@ -123,7 +131,7 @@ def _setting_cells(ledger: Ledger, setting: Setting, runs: list[dict[str, Any]])
     if len(setting.points) > 1:
         choice = ledger.chosen(setting)
         cells["chosen"] = "" if choice is None else f"point {setting.points.index(choice) + 1}"
-    if alone := ledger.alone.get(setting.name):
+    if alone := ledger.alone(setting):
         rate = alone["target_tokens_per_second"]
         cells["tokens/s alone"] = f"{rate:,.0f}"
         cells["minutes alone"] = f"{minutes_alone(runs, rate):.1f}"

@@ -54,9 +54,8 @@ def score_tags(
     scores = {"accuracy": accuracy(right, found)}
     if isinstance(text, WordList):
         scores["unseen_accuracy"] = _unseen(text, sentences, right, found)
-    total = sum(map(len, right))
-    there = sum(tag in known.ids for tags in right for tag in tags)
-    scores["known_tags"] = share("tags known from training", there, total)
+    there = [(sum(tag in known.ids for tag in tags), len(tags)) for tags in right]
+    scores["known_tags"] = share("tags known from training", there)
     report = None
     if known.scheme != "none":
         report = span_report([read_spans(tags) for tags in right], [read_spans(tags) for tags in found])
@@ -82,13 +81,11 @@ def _as_learnt(known: TagSet, gold: Rows) -> list[list[str]]:
 
 
 def _unseen(text: WordList, sentences: Rows, right: Rows, found: Rows) -> Score:
-    total = hits = 0
+    counts = []
     for words, tags, guessed in zip(sentences, right, found, strict=True):
-        for word, tag, guess in zip(words, tags, guessed, strict=True):
-            if not text.saw(word):
-                total += 1
-                hits += tag == guess
-    return share(f"accuracy, {total:,} unseen words", hits, total)
+        hits = [tag == guess for word, tag, guess in zip(words, tags, guessed, strict=True) if not text.saw(word)]
+        counts.append((sum(hits), len(hits)))
+    return share(f"accuracy, {sum(total for _, total in counts):,} unseen words", counts)
 
 
 def _span_scores(

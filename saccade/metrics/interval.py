@@ -46,7 +46,7 @@ def resampling(confidence: Confidence, lines: int) -> Resampling | None:
     return Resampling() if confidence is True else confidence
 
 
-def wilson(successes: int, n: int, *, confidence: float = 0.95) -> Interval:
+def wilson(successes: float, n: float, *, confidence: float = 0.95) -> Interval:
     """The interval of a share, by Wilson (1927): it stays inside [0, 1] and has a width even at 0 of n and n of n."""
     _check_confidence(confidence)
     if n < 1 or not 0 <= successes <= n:
@@ -59,6 +59,23 @@ def wilson(successes: int, n: int, *, confidence: float = 0.95) -> Interval:
     low = 0.0 if successes == 0 else centre - reach
     high = 1.0 if successes == n else centre + reach
     return Interval(low, high)
+
+
+def wilson_of_lines(counts_N2: np.ndarray[Any, Any], *, confidence: float = 0.95) -> Interval:
+    """The interval of a share of words, of which each line has some right and some in all; it has one at least.
+
+    Words of one line are not independent. Wilson's interval is taken at the number of independent words whose share
+    would vary as much as this one does from line to line (the effective sample size, Kish 1965; for intervals of shares
+    Korn & Graubard 1998), never more than there are. Of lines of one word each it is Wilson's own.
+    """
+    right_N, total_N = np.asarray(counts_N2, dtype=np.float64).T
+    right, total = float(right_N.sum()), float(total_N.sum())
+    if not 0 < right < total:  # nothing varies
+        return wilson(right, total, confidence=confidence)
+    share = right / total
+    between_lines = float(((right_N - share * total_N) ** 2).sum()) / total**2
+    n = max(1.0, total * min(1.0, share * (1 - share) / total / between_lines)) if between_lines else total
+    return wilson(share * n, n, confidence=confidence)
 
 
 def bootstrap_mean(

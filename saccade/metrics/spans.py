@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saccade.errors import UsageError
-from saccade.metrics.interval import Confidence, Interval, percentiles, resamples, resampling, wilson
+from saccade.metrics.interval import Confidence, Interval, percentiles, resamples, resampling, wilson_of_lines
 from saccade.metrics.score import Score
 
 SpanLike = tuple[str, int, int]
@@ -136,22 +136,22 @@ def _quality(shares_3: NDArray[np.float64], counts_3: NDArray[np.int64]) -> Qual
 
 
 def accuracy(gold: Sequence[Sequence[str]], found: Sequence[Sequence[str]], *, name: str = "accuracy") -> Score:
-    """The percentage of tags that are right, over all words, with Wilson's interval."""
+    """The percentage of tags that are right, over all words."""
     _check(name, gold, found)
-    right = total = 0
+    counts = []
     for number, (tags, guessed) in enumerate(zip(gold, found, strict=True), start=1):
         if len(tags) != len(guessed):
             raise UsageError(f"{name}: sentence {number} has {len(tags)} tags, but {len(guessed)} were found.")
-        total += len(tags)
-        right += sum(one == other for one, other in zip(tags, guessed, strict=True))
-    return share(name, right, total)
+        counts.append((sum(one == other for one, other in zip(tags, guessed, strict=True)), len(tags)))
+    return share(name, counts)
 
 
-def share(name: str, right: int, total: int) -> Score:
-    """A percentage with Wilson's interval; of nothing it is NaN."""
+def share(name: str, counts: Sequence[tuple[int, int]]) -> Score:
+    """A percentage of words, of which each sentence has some right and some in all; of nothing it is NaN."""
+    right, total = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
     if not total:
         return Score(name, math.nan, math.nan, math.nan, None, 0)
-    low, high = wilson(right, total)
+    low, high = wilson_of_lines(np.array(counts))
     return Score(name, 100 * (right / total), 100 * low, 100 * high, None, total)
 
 

@@ -20,7 +20,7 @@ from sacrebleu.metrics.ter import TER
 from saccade.errors import UsageError
 from saccade.metrics.brackets import bracket_counts
 from saccade.metrics.edits import CHARACTERS, PHONEMES, WORDS, edit_counts
-from saccade.metrics.interval import wilson
+from saccade.metrics.interval import wilson_of_lines
 from saccade.metrics.lines import Counts, References, f1, paired, ratio
 from saccade.metrics.measure import measure
 from saccade.metrics.names import LESS_IS_BETTER, TextMetric
@@ -48,7 +48,7 @@ class LineStatistics:
     """Sums (S, K) → the score of each, in the units that it is told in."""
     signature: str | None = None
     interval: Interval = "percentile"
-    """sacrebleu: mean ± half the width of the central 95 % of resamples; share: Wilson's; percentile: that of
+    """sacrebleu: mean ± half the width of the central 95 % of resamples; share: Wilson's, by lines; percentile: that of
     resamples."""
     places: int = 1
     highest: float = 100.0
@@ -80,7 +80,7 @@ class LineStatistics:
     def _ends(self, values_S: Counts) -> tuple[float, float]:
         match self.interval:
             case "share":
-                low, high = wilson(round(float(self.counts_NK[:, 0].sum())), round(float(self.counts_NK[:, 1].sum())))
+                low, high = wilson_of_lines(self.counts_NK[:, :2])
                 return 100 * low, 100 * high
             case "sacrebleu":
                 mean, half = mean_and_half(values_S)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from saccade.errors import UsageError
 from saccade.metrics.alignment import AlignmentScore, alignment_error, combine
-from saccade.metrics.interval import bootstrap_mean, wilson
+from saccade.metrics.interval import bootstrap_mean, bootstrap_sums, wilson, wilson_of_lines
 from saccade.metrics.score import Score, digits
 from saccade.metrics.text import bleu, chrf, exact_match, ter
 
@@ -38,6 +38,51 @@ def test_wilson_narrows_with_confidence_and_refuses_the_impossible() -> None:
             wilson(successes, n)
     with pytest.raises(UsageError, match="confidence"):
         wilson(1, 2, confidence=1.0)
+
+
+@given(st.integers(1, 300), st.data())
+def test_of_lines_of_one_word_each_it_is_wilsons_own(n: int, data: st.DataObject) -> None:
+    right = data.draw(st.integers(0, n))
+    counts_N2 = np.stack([np.arange(n) < right, np.ones(n)], axis=1)
+    assert wilson_of_lines(counts_N2) == pytest.approx(tuple(wilson(right, n)), abs=1e-9)
+
+
+@given(st.lists(st.integers(0, 9).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=1))
+def test_of_words_in_lines_it_is_never_narrower_and_holds_the_share(counts: list[tuple[int, int]]) -> None:
+    right, total = (sum(column) for column in zip(*counts, strict=True))
+    if not total:
+        return
+    low, high = wilson_of_lines(np.array(counts))
+    plain = wilson(right, total)
+    assert -1e-12 <= low <= right / total <= high <= 1 + 1e-12
+    assert high - low >= plain.high - plain.low - 1e-9
+
+
+def test_it_holds_the_true_share_as_often_as_it_says_where_words_of_a_line_err_together() -> None:
+    """Lines of 10 words with a share of their own (mean 0.8, a correlation of 1/6 between words of a line)."""
+    draw = np.random.default_rng(1)
+    of_lines = as_independent = 0
+    for _ in range(600):
+        right_N = draw.binomial(10, draw.beta(4, 1, size=200))
+        low, high = wilson_of_lines(np.stack([right_N, np.full(200, 10)], axis=1))
+        of_lines += low <= 0.8 <= high
+        low, high = wilson(int(right_N.sum()), 2000)
+        as_independent += low <= 0.8 <= high
+    assert 0.93 < of_lines / 600 < 0.97
+    assert as_independent / 600 < 0.85
+
+
+def test_it_is_as_wide_as_resampled_lines() -> None:
+    draw = np.random.default_rng(2)
+    total_N = draw.integers(1, 30, size=2000)
+    counts_N2 = np.stack([draw.binomial(total_N, draw.beta(9, 1, size=2000)), total_N], axis=1)
+    low, high = wilson_of_lines(counts_N2)
+    drawn = bootstrap_sums(counts_N2, lambda sums_SK: sums_SK[:, 0] / sums_SK[:, 1])
+    assert (low, high) == pytest.approx((drawn.low, drawn.high), abs=0.1 * (drawn.high - drawn.low))
+
+
+def test_of_one_line_nothing_is_known_but_its_words() -> None:
+    assert wilson_of_lines(np.array([[3, 5], [0, 0]])) == pytest.approx(tuple(wilson(3, 5)))
 
 
 def test_bootstrap_of_the_mean_agrees_with_the_normal_law() -> None:

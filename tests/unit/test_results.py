@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -216,7 +217,9 @@ def test_two_that_record_at_once_keep_each_others_trials(tmp_path: Path) -> None
     )
     found = Ledger(row, tmp_path / "out")
     assert [found.trial(Job(row.settings[0], (point[0],), 1)) is None for point in GRID] == [False, False, True]
-    assert found.alone[row.settings[0].name]["updates"] == 1
+    alone = found.alone(row.settings[0])
+    assert alone
+    assert alone["updates"] == 1
 
 
 def test_a_trial_of_another_program_or_recipe_is_not_taken_for_this_one(tmp_path: Path) -> None:
@@ -356,7 +359,11 @@ def test_rates_alone_are_recorded_and_keep_no_run(tmp_path: Path, monkeypatch: p
     assert len(commands) == 1
     assert commands[0][-2:] == ["--speed", "600"]
     assert "--folder" not in commands[0]
-    assert Ledger(row, tmp_path / "out").alone["A"]["target_tokens_per_second"] == 7.0
+    ledger = Ledger(row, tmp_path / "out")
+    alone = ledger.alone(row.settings[0])
+    assert alone
+    assert alone["target_tokens_per_second"] == 7.0
+    assert ledger.alone(replace(row.settings[0], changes=("score=9",))) is None  # another training, of another speed
 
 
 def test_nothing_begins_behind_the_deadline(tmp_path: Path) -> None:
