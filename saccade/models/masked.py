@@ -122,7 +122,7 @@ class Judged:
     pairs: Tensor
     correct_pairs: Tensor
     rows: tuple[Tensor, ...]
-    """(B, 2), one of each batch: the nats of a row's blanks, and how many they are."""
+    """(B, 3), one of each batch: the nats of a row's blanks, how many were right, and how many they are."""
 
     def __add__(self, other: "Judged") -> "Judged":
         return Judged(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
@@ -197,15 +197,16 @@ class MaskedModel(Trainable):
         gold_N = gold.flatten()
         places_K = gold_N.nonzero().squeeze(-1)
         memory_ND = _as(encoded, batch.target.layout).flatten(0, -2)
-        nll_N, correct = torch.zeros_like(gold_N, dtype=torch.float64), gold_N.new_zeros(())
+        nll_N, right_N = (torch.zeros_like(gold_N, dtype=torch.float64) for _ in range(2))
         for some_R in torch.split(places_K, max(1, JUDGED_AT_ONCE // self.output.out_features)):
             log_p_RV = precise(self.scores(memory_ND, some_R)).log_softmax(-1)
             gold_R = gold_N.index_select(0, some_R)
             nll_N[some_R] = -log_p_RV.gather(-1, gold_R[:, None]).squeeze(-1).double()
-            correct = correct + (log_p_RV.argmax(-1) == gold_R).sum()
+            right_N[some_R] = (log_p_RV.argmax(-1) == gold_R).double()
         layout = batch.target.layout
-        by_row = [masks.pad(each.view_as(gold), layout).sum(1) for each in (nll_N, (gold_N != PAD).double())]
+        by_row = [masks.pad(each.view_as(gold), layout).sum(1) for each in (nll_N, right_N, (gold_N != PAD).double())]
         nll, rows = nll_N.sum(), (torch.stack(by_row, dim=-1),)
+        correct = right_N.sum().long()
         tokens, none = torch.full_like(correct, len(places_K)), torch.zeros_like(correct)
         if self.next_sentence is None:
             return Judged(nll, tokens, correct, torch.zeros_like(nll), none, none, rows)

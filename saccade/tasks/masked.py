@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import ConfigDict, model_validator
 
 from saccade.checkpoint import Loaded
@@ -38,7 +39,15 @@ from saccade.data.pretraining import Blanks
 from saccade.data.splits import Split
 from saccade.errors import SaccadeError, UsageError
 from saccade.fill import BLANK, tokenizer_of
-from saccade.metrics.interval import Confidence, Interval, percentiles, resampled_sums, resampling, wilson
+from saccade.metrics.interval import (
+    Confidence,
+    Interval,
+    percentiles,
+    resampled_sums,
+    resampling,
+    wilson,
+    wilson_of_lines,
+)
 from saccade.metrics.score import Score
 from saccade.metrics.stretches import HIGHEST, blocks
 from saccade.models.build import build_masked
@@ -294,11 +303,12 @@ def _scores(judged: Judged, confidence: Confidence) -> dict[str, Score]:
     tokens, pairs, values = int(judged.tokens), int(judged.pairs), _values(judged)
     if not tokens:
         raise UsageError("there is no token in the data that could be a blank: nothing can be scored.")
-    low, high = wilson(int(judged.correct), tokens)
+    rows_N3 = torch.cat(judged.rows).cpu().numpy()
+    low, high = wilson_of_lines(rows_N3[:, 1:])
     scores = {
         "accuracy": Score("accuracy", values["accuracy"], 100 * low, 100 * high, None, tokens, unit="blanks"),
         "perplexity": Score(
-            "perplexity", values["perplexity"], *_interval(judged, confidence), None, tokens, unit="blanks"
+            "perplexity", values["perplexity"], *_interval(rows_N3[:, ::2], confidence), None, tokens, unit="blanks"
         ),
     }
     if pairs:
@@ -310,9 +320,8 @@ def _scores(judged: Judged, confidence: Confidence) -> dict[str, Score]:
     return scores
 
 
-def _interval(judged: Judged, confidence: Confidence) -> Interval:
+def _interval(rows_N2: NDArray[Any], confidence: Confidence) -> Interval:
     """Of the perplexity, by resampling rows; of a resample without a blank nothing could be said."""
-    rows_N2 = torch.cat(judged.rows).cpu().numpy()
     if (how := resampling(confidence, len(rows_N2))) is None:
         return Interval(math.nan, math.nan)
     nats_S, blanks_S = resampled_sums(blocks(rows_N2), samples=how.samples, seed=how.seed).T

@@ -163,12 +163,13 @@ def test_what_is_judged_is_what_the_logits_say(case: MaskedCase, monkeypatch: py
     said = model(batch.source).argmax(-1)
     places = (batch.target.ids != PAD) & (batch.source.ids != END)
     assert int(judged.correct) == int((said == batch.target.ids)[places].sum())
-    (rows_B2,) = judged.rows
+    (rows_B3,) = judged.rows
     alone = [model.judge(batch.packed().rows(row, row + 1)) for row in range(len(batch))]
-    assert_close(rows_B2, torch.stack([torch.stack([each.nll, each.tokens.double()]) for each in alone]))
+    told = [torch.stack([each.nll, each.correct.double(), each.tokens.double()]) for each in alone]
+    assert_close(rows_B3, torch.stack(told))
     monkeypatch.setattr(masked, "JUDGED_AT_ONCE", 1)
     again = model.judge(batch.packed())
-    assert_close(again.rows[0], rows_B2)
+    assert_close(again.rows[0], rows_B3)
     assert [int(each) for each in (again.tokens, again.correct, again.pairs, again.correct_pairs)] == [
         int(each) for each in (judged.tokens, judged.correct, judged.pairs, judged.correct_pairs)
     ]
