@@ -1,5 +1,5 @@
 """`python -m saccade.cli` is the `saccade` command."""
 
-from saccade.cli.main import main
+from saccade.cli.entry import main
 
 main()

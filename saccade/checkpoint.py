@@ -110,7 +110,8 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoints = path / CHECKPOINTS
-        self.replaced = path.with_name(f".{path.name}.replaced")
+        at = Path(os.path.abspath(path))  # the name of `.` is its folder's
+        self.replaced = at.parent / f".{at.name}.replaced"
         """Where an older run waits until the one that replaces it has begun."""
         self.fresh = False
         """Made by this process, not found."""

@@ -211,7 +211,8 @@ def _explain(section: type[Section], problem: Tree, whole: str) -> str:
             return f"{dotted} is {problem['input']!r}; it must be one of {wanted}.{hint}"
         case "model_type" | "model_attributes_type":
             said = str(problem["input"]).lower()
-            hint = " Where there shall be none, write null." if said in ("none", "no", "off", "false", "") else ""
+            none = problem["input"] is not None and said in ("none", "no", "off", "false", "")
+            hint = " Where there shall be none, write null." if none else ""
             return f"{dotted} is {_short(problem['input'])}; it must be a section, with settings under its name.{hint}"
         case "value_error":
             return f"{dotted}: {problem['ctx']['error']}" if path else str(problem["ctx"]["error"])

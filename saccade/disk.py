@@ -52,7 +52,7 @@ def write_file(path: Path, content: str | bytes) -> str:
     temporary = path.with_name(TEMPORARY + path.name)
     try:
         temporary.unlink(missing_ok=True)  # a link left there would lead the writing elsewhere
-        written = write_flushed(temporary, content.encode() if isinstance(content, str) else content)
+        written = write_flushed(temporary, content.encode("utf-8", "replace") if isinstance(content, str) else content)
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
@@ -65,7 +65,8 @@ def write_file(path: Path, content: str | bytes) -> str:
 
 
 def to_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+    """Of a file's name that is no text, what is none becomes a question mark."""
+    return json.dumps(value, ensure_ascii=False, indent=2).encode("utf-8", "replace").decode() + "\n"
 
 
 # Reading

@@ -118,6 +118,8 @@ class Scored:
     log_probability: float
     token_log_probabilities: tuple[float, ...]
     tokens: tuple[str, ...]
+    cut: bool = False
+    """Whether the source was longer than the model reads: the rest of it was not read."""
 
     @property
     def perplexity(self) -> float:
@@ -133,9 +135,9 @@ def score(engine: Engine, sources: Sequence[str], targets: Sequence[str], batch_
     for rows in _batches(_encoded(engine, sources, targets), batch_tokens):
         gold = [target for _, target in rows]
         values_BT = _log_probabilities(engine, [source for source, _ in rows], Tokens.of(gold))
-        for ids, values in zip(gold, values_BT.tolist(), strict=True):
+        for (source, ids), values in zip(rows, values_BT.tolist(), strict=True):
             own = tuple(values[: len(ids)])
-            yield Scored(sum(own), own, tuple(engine.text.target.pieces(ids)))
+            yield Scored(sum(own), own, tuple(engine.text.target.pieces(ids)), source.cut)
 
 
 def _log_probabilities(engine: Engine, sources: Sequence[Source], target: Tokens) -> Tensor:

@@ -1,6 +1,7 @@
 """A trained model as `saccade.load` gives it: a method for every verb, each for the runs of its task."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Unpack, cast, overload
 
@@ -193,6 +194,8 @@ class Model:
         """What aligns, by the model's attention."""
         if self.beside:
             raise UsageError("alignments are read from one model's attention, but several decide here: give one run.")
+        if self.task != "translate":
+            raise self._not_for("align", "translate")
         return Aligner(self.engine, settings, reverse=reverse.engine if reverse else None, name=self.name)
 
     def align(
@@ -415,6 +418,8 @@ class Model:
             if target is not None:
                 raise UsageError("target: a classifier's weights are the same for every label; leave it out.")
             return classification_trace(self.classifier, line)
+        if self.task != "translate":
+            raise self._not_for("explain", "translate or classify")
         if self.beside:
             raise UsageError("explain shows the inside of one model, and here are several; explain each by itself.")
         text = self.engine.text
@@ -424,7 +429,7 @@ class Model:
             target_ids = list(self.engine.translate([line], self.decode)[0].hypotheses[0].tokens)
         else:
             target_ids = text.target.encode(target)
-        return attention_trace(
+        trace = attention_trace(
             self.engine.model,
             source_ids,
             target_ids,
@@ -433,3 +438,4 @@ class Model:
             title=f"{source.text} → {text.target.decode(target_ids)}",
             parse=source.parse,
         )
+        return replace(trace, cut=source.cut)

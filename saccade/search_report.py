@@ -138,6 +138,8 @@ class SearchReport:
     lines: int
     empty_sources: int
     """Lines that were left out: nothing is searched for an empty one."""
+    cut_sources: int
+    """Lines that were longer than the model reads: the rest of each was not read."""
     signatures: dict[str, str | None]
     expansions: int
     seconds: float | None
@@ -236,7 +238,15 @@ def search_report(
     heard = _PLAIN - {"beam", "n_best", "length", "alpha"}
     limits = {name: value for name, value in decode.model_dump().items() if name in heard}
     return SearchReport(
-        tuple(reports), len(data.sources), empty, signatures, expansions, seconds, limits, str(engine.device)
+        tuple(reports),
+        len(data.sources),
+        empty,
+        sum(source.cut for source in data.sources),
+        signatures,
+        expansions,
+        seconds,
+        limits,
+        str(engine.device),
     )
 
 

@@ -326,3 +326,5 @@ class Trace:
     `pooling` of a classifier is as `cross`: its target is the label, or what that is made of.
     """
     title: str = ""
+    cut: bool = False
+    """Whether the source was longer than the model reads, so that the rest of it is not in here."""

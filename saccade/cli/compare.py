@@ -1,6 +1,5 @@
 """`compare`: systems side by side on one test set."""
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from saccade.cli.options import BatchTokens, Beam, DecodeSettings, Device, LengthPenalty, MaxLength
-from saccade.cli.streams import say, tell, to_json
+from saccade.cli.streams import check_place, say, tell, to_json
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
@@ -143,13 +142,7 @@ def _check_page(out: Path) -> None:
     """Before any model is asked: whether a page can be written there."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"--output {out}: writes a page; its name must end in .html. For other kinds use --format.")
-    if out.is_dir():
-        raise UsageError(f"--output {out}: is a folder. Name a file.")
-    there = next(folder for folder in out.absolute().parents if folder.exists())
-    if not there.is_dir():
-        raise UsageError(f"--output {out}: {there} is no folder, and nothing can be written under it.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UsageError(f"--output {out}: nothing may be written to {there}. Name a file in another folder.")
+    check_place(out, "--output")
 
 
 def _tell(found: "Comparison", format_: Format) -> None:

@@ -1,5 +1,6 @@
 """`demo`: three models learn to read dates under one protocol; a table, a few translations and pictures."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +9,7 @@ import typer
 from saccade.cli.progress import display
 from saccade.cli.streams import say, tell
 from saccade.cli.words import duration
+from saccade.errors import UsageError
 
 if TYPE_CHECKING:
     from saccade.lab.bottleneck import Contestant, Report, Result
@@ -33,6 +35,8 @@ def demo(
     An LSTM without attention, the same with attention, and a small Transformer see the same generated data in the same
     batches for the same seconds, and are scored on days none of them has seen. Nothing is downloaded.
     """
+    if not math.isfinite(seconds):
+        raise UsageError(f"--seconds is {seconds}; it must be a finite number.")
     import time
 
     import torch
@@ -61,8 +65,6 @@ def demo(
 
 def _claim(out: Path) -> None:
     """Make the folder, or take one that an earlier demo left: nothing else is ever replaced."""
-    from saccade.errors import UsageError
-
     mark = out / "demo.txt"
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out}: is a file, not a folder. Name another with --out.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from saccade.cli.options import Device, Run
-from saccade.cli.streams import argument_text, say
+from saccade.cli.streams import argument_text, check_place, say, tell
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,11 +52,14 @@ def explain(
         raise UsageError(f"--kind, --layer, --head and --grid choose what a .png shows; {out} holds everything.")
     if grid and (layer is not None or head is not None):
         raise UsageError("--grid shows every layer and head; leave out --layer and --head.")
+    check_place(out, "-o")
     from saccade.api import load
 
     model = load(run, device)
     given = None if target is None else argument_text(target)
     trace = model.explain(argument_text(text), given)
+    if trace.cut:
+        tell("the text is longer than the model reads: the rest of it was not read, and is not shown.")
     match out.suffix:
         case ".png":
             from saccade.view.attention import save_grid_png, save_png

@@ -90,7 +90,9 @@ def summary(path: Path) -> Summary:
     try:
         return _summary(path)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise UsageError(f"{path}: its {RECIPE} or {METRICS} is not as a training writes it: {error!r}.") from None
+        raise UsageError(
+            f"{path}: its {RECIPE} or {METRICS} is not as a training writes it: {type(error).__name__}: {error}."
+        ) from None
 
 
 def _summary(path: Path) -> Summary:
@@ -108,7 +110,7 @@ def _summary(path: Path) -> Summary:
     log = path / METRICS
     changed = (log if log.exists() else path / RECIPE).stat().st_mtime
     return Summary(
-        name=path.name,
+        name=path.absolute().name,
         path=str(path),
         task=recipe["task"],
         model=parts_of(model),

@@ -7,7 +7,7 @@
 import errno
 import inspect
 import os
-import signal
+import re
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -40,7 +40,9 @@ from saccade.cli import (
 from saccade.cli.streams import speak_utf8, tell
 from saccade.errors import SaccadeError
 
-_STOPPED = (129, 130, 143)
+_NAMES = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EROFS)
+_FULL = re.compile("can't allocate memory|bad_alloc")
+_LOWER = "Lower --batch-tokens, or train.batch_tokens when training, or take a smaller model."
 _DISK = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EIO: "the device fails"}
 
 
@@ -53,26 +55,40 @@ class _Guarded(TyperGroup):
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
-        except SaccadeError as error:
+        except (Exception, KeyboardInterrupt) as error:
+            if (status := told(error)) is None:
+                raise
+            raise typer.Exit(status) from None
+
+
+def told(error: BaseException) -> int | None:
+    """Tell what went wrong; the status to end with. None: a mistake of this program, whose traceback is wanted."""
+    match error:
+        case SaccadeError():
             tell(str(error))
-            raise typer.Exit(error.exit_code) from None
-        except KeyboardInterrupt:
+            return error.exit_code
+        case KeyboardInterrupt():
             tell("interrupted")
-            raise typer.Exit(130) from None
-        except BrokenPipeError:
+            return 130
+        case BrokenPipeError():
             # The reader has seen enough. Python would try to write the rest on its way out.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(0) from None
-        except OSError as error:
-            if error.errno not in _DISK:
-                raise
+            return 0
+        case OSError() if error.errno in _DISK:
             tell(f"the output cannot be written: {_DISK[error.errno]}.")
-            raise typer.Exit(1) from None
-        except RuntimeError as error:
-            if type(error).__name__ != "OutOfMemoryError":  # torch's; torch need not be imported to tell
-                raise
-            tell(f"the GPU's memory is full: {error}\nLower --batch-tokens, or train.batch_tokens when training.")
-            raise typer.Exit(1) from None
+            return 1
+        case OSError() if error.filename is not None:
+            tell(f"{error.filename}: {error.strerror or error}.")
+            return 2 if error.errno in _NAMES else 1
+        case RuntimeError() if (
+            type(error).__name__ == "OutOfMemoryError"
+        ):  # torch's, which need not be imported to tell
+            tell(f"the GPU's memory is full: {error}\n{_LOWER}")
+            return 1
+        case MemoryError() | RuntimeError() if isinstance(error, MemoryError) or _FULL.search(str(error)):
+            tell(f"the memory is full{f': {error}' if str(error) else '.'}\n{_LOWER}")
+            return 1
+    return None
 
 
 app = typer.Typer(
@@ -239,16 +255,3 @@ app.add_typer(
     help=_help("Training data.", "saccade data check train.yaml", "saccade data get multi30k"),
     short_help="Training data: what is in it, and where to get some",
 )
-
-
-def main() -> None:
-    try:
-        app(prog_name="saccade")
-    except SystemExit as ended:
-        if ended.code in _STOPPED:  # the key was perhaps pressed more than once; what is left is Python's own way out
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-        raise
-
-
-if __name__ == "__main__":
-    main()

@@ -50,7 +50,6 @@ class _Quiet:
 class _Lines(_Quiet):
     def __init__(self) -> None:
         self.updates = 0
-        self.reader_left = False
 
     def show(self, event: "Event") -> None:
         from saccade.train.events import Logged, Prepared, Shrunk, Validated
@@ -68,14 +67,7 @@ class _Lines(_Quiet):
                 self.note(f"update {event.update}/{self.updates}  valid {validated(event)}")
 
     def note(self, text: str) -> None:
-        """A reader of the log who leaves (`| head`) does not end the training."""
-        if self.reader_left:
-            return
-        try:
-            tell(text)
-        except BrokenPipeError:
-            self.reader_left = True
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        tell(text)
 
 
 class _Block(_Quiet):

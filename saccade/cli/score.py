@@ -10,7 +10,7 @@ from saccade.cli.joint import MixName, Others, Weights, With
 from saccade.cli.measure import check_pairs
 from saccade.cli.options import BatchTokens, Cache, Device, Dynamic, Run
 from saccade.cli.scores import refuse, section, task_of
-from saccade.cli.streams import Input, count, read_lines, say, tell, to_json
+from saccade.cli.streams import Input, count, read_lines, say, tell, tell_unread, to_json
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
@@ -189,15 +189,17 @@ def _translations(
     from saccade.evaluate import score as scored
 
     model = others.joined(load(run, device), device)
-    total, tokens = 0.0, 0
+    total, tokens, cut = 0.0, 0, 0
     for each in scored(model.engine, sources, targets, batch_tokens):
+        cut += each.cut
         total += each.log_probability
         tokens += len(each.tokens)
         if format_ == "text":
             say(f"{each.log_probability:.4f}")
         else:
             row = {"log_probability": each.log_probability, "tokens": each.tokens}
-            say(to_json(row | {"token_log_probabilities": each.token_log_probabilities}))
+            say(to_json(row | {"token_log_probabilities": each.token_log_probabilities, "cut": each.cut}))
+    tell_unread(cut, model.engine.max_source)
     perplexity = math.exp(min(-total / tokens, 700.0))
     tell(f"perplexity {perplexity:.4f} per token · {count(tokens, 'token')} · {count(len(sources), 'line')}")
 

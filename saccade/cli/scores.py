@@ -1,6 +1,7 @@
 """`evaluate`: a run's outputs in numbers."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -26,7 +27,7 @@ from saccade.cli.options import (
     check_one_output,
 )
 from saccade.cli.score_formats import Format, ScoreFormat, shown, table_of, titled
-from saccade.cli.streams import count, read_lines, say, tell, write_lines
+from saccade.cli.streams import output, read_lines, say, tell, tell_unread
 from saccade.errors import UsageError
 from saccade.run_paths import RECIPE, run_of
 
@@ -165,16 +166,15 @@ def evaluate(
         aligner = _aligner(model)
         links = _link_scores(aligner, sources, references, right, gold, batch_tokens, confidence)
         about |= {"gold": str(gold), "align": aligner.config.model_dump()}
-    found = model.evaluate(
-        sources, references, metrics=names, decode=decode, batch_tokens=batch_tokens, confidence=confidence
-    )
-    scores: dict[str, Score] = dict(zip(names, found.scores, strict=True)) | links
-    say(shown(scores, format_, about))
-    if out is not None:
-        write_lines(out, (each.text for each in found.translations))
-    cut = sum(each.cut for each in found.translations)
-    if cut:
-        tell(f"{count(cut, 'line')} longer than {model.engine.max_source:,} tokens: the rest of each was not read.")
+    with nullcontext() if out is None else output(out) as file:  # opened before outputs are made, which takes longer
+        found = model.evaluate(
+            sources, references, metrics=names, decode=decode, batch_tokens=batch_tokens, confidence=confidence
+        )
+        scores: dict[str, Score] = dict(zip(names, found.scores, strict=True)) | links
+        say(shown(scores, format_, about))
+        if file is not None:
+            file.writelines(f"{each.text}\n" for each in found.translations)
+    tell_unread(sum(each.cut for each in found.translations), model.engine.max_source)
     check_gates(scores, gates)
 
 

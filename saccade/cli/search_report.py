@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from saccade.cli.options import BatchTokens, DecodeSettings, Device, MaxLength, Run
-from saccade.cli.streams import count, read_lines, say, tell, to_json
+from saccade.cli.streams import check_place, count, read_lines, say, tell, to_json
 from saccade.cli.words import duration, metric_name
 from saccade.errors import UsageError
 from saccade.metrics.names import LESS_IS_BETTER, METRICS
@@ -78,6 +78,8 @@ def search_report(
         raise UsageError(f"--seconds is {seconds:g}; it must be more than 0.")
     if out is not None and out.suffix != ".png":
         raise UsageError(f"--output is {out}; the picture is a .png: give it such a name.")
+    if out is not None:
+        check_place(out, "--output")
     sources, references, told = _data(run, source, reference, split, base)
     from saccade.api import load
 
@@ -204,6 +206,8 @@ def _notes(report: "SearchReport", about: dict[str, Any]) -> list[str]:
         budget += f" or {report.seconds:g} s"
     spent = sum(each.exact.seconds + sum(beam.seconds for beam in each.beams) for each in report.rules)
     left_out = f", {count(report.empty_sources, 'empty one')} left out" if report.empty_sources else ""
+    if report.cut_sources:
+        left_out += f", {count(report.cut_sources, 'line')} longer than the model reads: the rest of each was not read"
     decode = ", ".join(f"{name}={value}" for name, value in report.decode.items())
     notes = [
         f"{count(report.lines, 'line')} of {about['of_lines']:,} of {about['data']}{left_out}; {decode}; "

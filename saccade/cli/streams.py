@@ -6,7 +6,7 @@ import os
 import select
 import sys
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
@@ -41,9 +41,12 @@ def say(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """Anything that is not a result."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+    """Anything that is not a result. Where it cannot be written, as when its reader left, the work goes on untold."""
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
@@ -173,23 +176,29 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def tell_unread(lines: int, most: int) -> None:
+    if lines:
+        tell(f"{count(lines, 'line')} longer than {most:,} tokens: the rest of each was not read.")
+
+
 @contextmanager
 def output(path: Path | None) -> Generator[TextIO]:
     """Where results go: stdout, or a file that takes its place when all is written."""
     if path is None or str(path) == "-":
         yield sys.stdout
         return
-    whole = not path.exists() or path.is_file()  # /dev/null and pipes are written to directly
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp") if whole else path
     try:
+        whole = not path.exists() or path.is_file()  # /dev/null and pipes are written to directly
+        place = path.resolve() if whole else path  # a link stays, and what it leads to is written
+        beside = place.with_name(f".{place.name}.{os.getpid()}.tmp") if whole else place
         file = beside.open("w", encoding="utf-8", errors="replace", newline="\n")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror or error}.") from None
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
+        raise UsageError(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}.") from None
     try:
         with file:
             yield file
         if whole:
-            beside.replace(path)
+            beside.replace(place)
     except BrokenPipeError:  # that of another stream, written to beside this one, or of a reader who has seen enough
         raise
     except OSError as error:
@@ -199,9 +208,15 @@ def output(path: Path | None) -> Generator[TextIO]:
             beside.unlink(missing_ok=True)
 
 
-def write_lines(path: Path, lines: Iterable[str]) -> None:
-    with output(path) as file:
-        file.writelines(f"{line}\n" for line in lines)
+def check_place(path: Path, option: str) -> None:
+    """Before long work: whether a file can be written there. Folders that are missing are made."""
+    if path.is_dir():
+        raise UsageError(f"{option} {path}: is a folder. Name a file.")
+    there = next(folder for folder in path.absolute().parents if folder.exists())
+    if not there.is_dir():
+        raise UsageError(f"{option} {path}: {there} is no folder, and nothing can be written under it.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"{option} {path}: nothing may be written to {there}. Name a file in another folder.")
 
 
 def chunks(text: list[str] | None, lines: Input | None, *, asking: str = "a line") -> Iterator[list[str]]:

@@ -136,7 +136,7 @@ def _run(order: Order, *, resume: bool, overwrite: bool, device: str, quiet: boo
     limit = order.recipe.train.minutes
     with Stopping() as stopping:
         try:
-            with display(order.out.name, quiet=quiet, minutes=limit) as screen:
+            with display(order.out.absolute().name, quiet=quiet, minutes=limit) as screen:
                 for event in training(
                     order.recipe,
                     order.out,

@@ -1,5 +1,6 @@
 """`translate`: lines in, lines out. One line in is one line out, in order, whatever it holds."""
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -29,7 +30,7 @@ from saccade.cli.options import (
 )
 from saccade.cli.requests import InputFormat, requests_of
 from saccade.cli.scores import section
-from saccade.cli.streams import Input, chunks, count, output, tell, to_json
+from saccade.cli.streams import Input, chunks, count, output, tell, tell_unread, to_json
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def translate(
     """
     if text and source is not None:
         raise UsageError("TEXT and --input are both given; translate one of them.")
-    if format_ == "text" and n_best is not None and n_best > 1:
+    if format_ == "text" and n_best not in (None, 1):
         raise UsageError("--n-best: text has one line for each line in. Add --format nbest or --format jsonl.")
     if format_ != "text" and scores:
         raise UsageError(f"--scores: {format_} holds the scores anyway. Leave it out.")
@@ -188,17 +189,23 @@ def _tell(counted: Counter[str], max_source: int) -> None:
             f"not as must and must_not ask: {count(counted['unmet'], 'output')}. An empty line, a prefix or another "
             "setting of the search stood in the way. `unmet` in --format jsonl has the phrases."
         )
-    if counted["cut"]:
-        tell(f"{count(counted['cut'], 'line')} longer than {max_source:,} tokens: the rest of each was not read.")
+    tell_unread(counted["cut"], max_source)
 
 
 def _check_alignments(alignments: Path | None, align: str | None, format_: Format, out: Path | None) -> None:
     if align is not None and alignments is None and format_ != "jsonl":
         raise UsageError(f"--align: {format_} has no room for alignments. Add --alignments FILE or --format jsonl.")
-    if alignments is not None and str(alignments) == str(out or "-"):
+    if alignments is not None and _one_place(alignments, out or Path("-")):
         raise UsageError(
             f"--alignments {alignments}: the translations go there, too. Name another file for one of them."
         )
+
+
+def _one_place(one: Path, other: Path) -> bool:
+    """Both stdout, or one file; two devices may be one, as /dev/null."""
+    if "-" in (str(one), str(other)):
+        return str(one) == str(other)
+    return os.path.realpath(one) == os.path.realpath(other) and (one.is_file() or not one.exists())
 
 
 def _aligner(model: "Model", settings: str | None) -> "Aligner":

@@ -134,7 +134,13 @@ def compare(
                 every,
                 len(lines.inputs),
                 _tested(cells),
-                [*_same(titles, outputs), *_more(task, made), *of_answers, *_broken([*given, *files])],
+                [
+                    *_same(titles, outputs),
+                    *_more(task, made),
+                    *_cut(titles, made),
+                    *of_answers,
+                    *_broken([*given, *files]),
+                ],
             )
         ),
         environment=environment(),
@@ -324,6 +330,14 @@ def _more(task: str, made: Sequence[Produced | None]) -> list[str]:
     if task == "language-model":
         told.append("Each line was read by itself; `saccade evaluate` reads a text from one end to the other.")
     return told
+
+
+def _cut(titles: Sequence[str], made: Sequence[Produced | None]) -> list[str]:
+    return [
+        f"{title}: {lines_told(each.cut)} longer than it reads; the rest of each was not read."
+        for title, each in zip(titles, made, strict=True)
+        if each is not None and each.cut
+    ]
 
 
 def _broken(given: Sequence[Given]) -> list[str]:

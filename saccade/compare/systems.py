@@ -57,6 +57,8 @@ class Produced:
     device: str
     scheme: Scheme = "none"
     """How a tagger writes spans."""
+    cut: int = 0
+    """Lines that were longer than it reads: the rest of each was not read."""
 
 
 def produce(run: Path, lines: Lines, asked: Asked) -> Produced:
@@ -91,7 +93,8 @@ def _translated(model: Model, lines: Lines, asked: Asked) -> Produced:
     made, seconds = _timed(translate, inputs, model.loaded.device)
     outputs = [each.text for each in made]
     tokens = sum(len(each.hypotheses[0].token_log_probabilities) for each in made)
-    return Produced(outputs, {}, model.parameters, seconds, tokens, config.plain(decode), str(model.loaded.device))
+    where, cut = str(model.loaded.device), sum(each.cut for each in made)
+    return Produced(outputs, {}, model.parameters, seconds, tokens, config.plain(decode), where, cut=cut)
 
 
 def _tagged(model: Model, lines: Lines, asked: Asked) -> Produced:
@@ -114,8 +117,8 @@ def _classified(model: Model, lines: Lines, asked: Asked) -> Produced:
 
     made, seconds = _timed(classify, lines.inputs, model.loaded.device)
     tokens = sum(len(line.split()) for line in lines.inputs)
-    outputs = [each.label for each in made]
-    return Produced(outputs, {}, model.parameters, seconds, tokens, None, str(model.loaded.device))
+    outputs, cut = [each.label for each in made], sum(each.cut for each in made)
+    return Produced(outputs, {}, model.parameters, seconds, tokens, None, str(model.loaded.device), cut=cut)
 
 
 def _read(model: Model, lines: Lines, asked: Asked) -> Produced:

@@ -43,7 +43,7 @@ class DrawConfig(Section):
 
 
 class SampleConfig(DrawConfig):
-    max_tokens: int = Field(200, ge=1)
+    max_tokens: int = Field(200, ge=1, le=1_000_000)
     """No continuation is longer than this many tokens."""
     stop: Literal["end", "line", "length"] = "end"
     """Where it ends before: at the end mark, at a line's end, too, or nowhere."""

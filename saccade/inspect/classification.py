@@ -44,7 +44,8 @@ def classification_trace(engine: Engine, line: str | tuple[str, ...]) -> Trace:
             "Train one with model.pooling: attention, or with a Transformer."
         )
     source = tuple(piece for each in pieces for piece in each)
-    return Trace(source, target, attention, title=f"{' / '.join(texts)} → {answer.label} ({answer.probability:.0%})")
+    title = f"{' / '.join(texts)} → {answer.label} ({answer.probability:.0%})"
+    return Trace(source, target, attention, title=title, cut=answer.cut)
 
 
 def _of_texts(watch: Watch, pieces: Sequence[Sequence[str]], label: str) -> tuple[tuple[str, ...], dict[str, Weights]]:

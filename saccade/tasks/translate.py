@@ -140,7 +140,7 @@ def _example_line(store: Store) -> str:
         return "text<TAB>heads"
     sources = [store.text(i)[0] for i in range(min(len(store), 50))]
     shown = [source for source in sources if source.isprintable()] or sources
-    short = [source for source in shown if len(source) <= _SHORT] or [min(shown, key=len)]
+    short = [source for source in shown if len(source) <= _SHORT] or [min(shown, key=len)[:_SHORT]]
     return next((source for source in short if " " in source), short[0])
 
 

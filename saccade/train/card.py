@@ -47,7 +47,7 @@ def card(recipe: dict[str, Any], prepared: Prepared, finished: Finished) -> str:
     remarks = "".join(f"- {remark}\n" for remark in prepared.remarks)
     return f"""---
 {to_yaml(front)}---
-# {finished.path.name}
+# {finished.path.absolute().name}
 
 {" → ".join(sides)}, {prepared.parameters:,} parameters, text as {_tokens(recipe["text"])} ({sizes}).
 
@@ -64,7 +64,7 @@ The whole recipe is train.yaml, the log metrics.jsonl.
 
 ## Use
 
-    {_USE.get(task, "saccade info RUN").replace("RUN", finished.path.name)}
+    {_USE.get(task, "saccade info RUN").replace("RUN", finished.path.absolute().name)}
 
 ## Limits
 

@@ -186,9 +186,10 @@ class _Run:
         yield logged
 
     def _diverged(self, update: int, what: str) -> SaccadeError:
+        stands = f"the last good state stands in {self.folder.path}" if self.folder.steps() else "nothing was saved yet"
         return SaccadeError(
             f"training has gone astray by update {update}: {what}. Begin anew with a lower train.optimizer.rate, "
-            f"a longer warm-up or a smaller train.clip; the last good state stands in {self.folder.path}."
+            f"a longer warm-up or a smaller train.clip; {stands}."
         )
 
     def _on_validated(self, event: Validated) -> Iterator[Event]:

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from saccade.errors import SaccadeError
@@ -10,14 +11,18 @@ from saccade.errors import SaccadeError
 def write_atomically(path: Path, content: bytes) -> None:
     """Written beside its place and renamed into it: whoever looks at `path` never sees half of it."""
     # No mkstemp: it makes files only their owner may read, and a picture is made to be shown.
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise SaccadeError(f"{path}: cannot be written: {error.strerror or error}.") from None
+        place = path.resolve()  # a link stays, and what it leads to is written
+        place.parent.mkdir(parents=True, exist_ok=True)
+        beside = place.with_name(f".{place.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            with beside.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(place)
+        finally:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
+        raise SaccadeError(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}.") from None

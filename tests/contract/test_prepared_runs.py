@@ -197,7 +197,7 @@ def test_a_link_is_no_folder_to_be_made(corpus: Path, tmp_path: Path) -> None:
             saccade.prepare(tiny.recipe(corpus), tmp_path / name)
 
 
-HANGS_UP = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); from saccade.cli.main import main; main()"
+HANGS_UP = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); from saccade.cli.entry import main; main()"
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ AT_A_TERMINAL = """
 import fcntl, signal, termios
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup may have it ignored, for the tests
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-from saccade.cli.main import main
+from saccade.cli.entry import main
 main()
 """
 
