@@ -278,8 +278,9 @@ def test_a_text_cannot_be_endless(tmp_path: Path) -> None:
         done = saccade_command("generate", run, "a", "--max-tokens", "99999999999999999999", *beam)
         assert done.exit_code == 2
         assert "max_tokens is" in done.stderr
-    for verb, command in (("explain", ("explain", run, "a", "-o", "a.html")), ("align", ("align", run, "test.src", "test.tgt"))):
-        done = saccade_command(*command)
+    others = {"explain": ("a", "-o", "a.html"), "align": ("test.src", "test.tgt")}
+    for verb, more in others.items():
+        done = saccade_command(verb, run, *more)
         assert done.exit_code == 2
         assert f"to {verb}" in done.stderr
 
