@@ -1,7 +1,7 @@
 """The `saccade` command: its commands, how errors are told, and the status it ends with.
 
 0 done · 1 the run failed · 2 the command, the recipe or the data is not as it must be · 3 a gate failed
-(--fail-under) · 129 stopped by the end of its terminal (train, data prepare) · 130 by Ctrl-C · 143 by SIGTERM.
+(--fail-under) · 129 stopped by the end of its terminal · 130 by Ctrl-C · 143 by SIGTERM.
 """
 
 import errno
