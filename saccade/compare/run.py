@@ -18,13 +18,13 @@ from saccade.compare.measured import (
     statistics_of,
     text_metrics,
 )
-from saccade.compare.names import Given, PathLike, names_of, place_of, visible
+from saccade.compare.names import Given, PathLike, names_of, place_of
+from saccade.compare.remarks import of_bytes, of_what_was_made, remarks_of
 from saccade.compare.result import BucketTable, Cell, Comparison, Seeds, System
 from saccade.compare.systems import Asked, Produced, outputs_of, produce
 from saccade.compare.testset import (
     BETWEEN,
     Lines,
-    broken_lines,
     file_lines,
     recipe_of,
     same_lines,
@@ -32,7 +32,7 @@ from saccade.compare.testset import (
     seen_words,
     table_lines,
 )
-from saccade.compare.verdict import remarks_of, verdict_of
+from saccade.compare.verdict import verdict_of
 from saccade.data.splits import Split
 from saccade.errors import UsageError
 from saccade.metrics.buckets import count_words
@@ -134,13 +134,7 @@ def compare(
                 every,
                 len(lines.inputs),
                 _tested(cells),
-                [
-                    *_same(titles, outputs),
-                    *_more(task, made),
-                    *_cut(titles, made),
-                    *of_answers,
-                    *_broken([*given, *files]),
-                ],
+                [*of_what_was_made(task, titles, outputs, made), *of_answers, *of_bytes([*given, *files])],
             )
         ),
         environment=environment(),
@@ -310,45 +304,6 @@ def _by_word(
 
 def _tested(cells: Sequence[Sequence[Cell]]) -> Paired | None:
     return next((cell.paired for row in cells for cell in row if cell.paired is not None), None)
-
-
-def _same(titles: Sequence[str], outputs: Sequence[list[str]]) -> list[str]:
-    return [
-        f"{title} and {titles[0]} wrote the same outputs."
-        for title, each in zip(titles[1:], outputs[1:], strict=True)
-        if each and each == outputs[0]
-    ]
-
-
-def _more(task: str, made: Sequence[Produced | None]) -> list[str]:
-    told = []
-    ways = {str(each.decode) for each in made if each is not None and each.decode is not None}
-    if len(ways) > 1:
-        told.append(
-            "The runs decode each as its own recipe says, not all alike: --beam and --decode set one way for all."
-        )
-    if task == "language-model":
-        told.append("Each line was read by itself; `saccade evaluate` reads a text from one end to the other.")
-    return told
-
-
-def _cut(titles: Sequence[str], made: Sequence[Produced | None]) -> list[str]:
-    return [
-        f"{title}: {lines_told(each.cut)} longer than it reads; the rest of each was not read."
-        for title, each in zip(titles, made, strict=True)
-        if each is not None and each.cut
-    ]
-
-
-def _broken(given: Sequence[Given]) -> list[str]:
-    """Of files with bytes that are no text."""
-    files = [Path(each) for each in given if isinstance(each, str | os.PathLike) and Path(each).is_file()]
-    counts = {file: broken_lines(file) for file in dict.fromkeys(files)}
-    return [
-        f"{visible(str(file))}: {lines_told(count)} with bytes that are no UTF-8, which were read as U+FFFD."
-        for file, count in counts.items()
-        if count
-    ]
 
 
 def _system(

@@ -104,28 +104,6 @@ def _range(seeds: Seeds, places: int) -> str:
     return span(min(seeds.values), max(seeds.values), places)
 
 
-def remarks_of(systems: Sequence[System], lines: int, tested: Paired | None, more: Sequence[str]) -> list[str]:
-    """What the numbers do and do not cover."""
-    these = "this test line" if lines == 1 else f"these {lines:,} test lines"
-    told = [
-        f"Intervals of 95 % and p speak of the choice of {these} alone: another training of the "
-        "same model, with another seed, is not covered. Train several seeds to know."
-    ]
-    if tested is not None:
-        told.append(f"p: {tested_by(tested)}, each system against {systems[0].name}.")
-    if len(systems) > 2:
-        told.append(
-            f"There are {len(systems) - 1} comparisons for each metric, and each may mislead by chance: the verdict "
-            "takes p as raised by Holm's method; the table shows it as it is."
-        )
-    if any(system.seconds is not None for system in systems):
-        told.append(
-            "Speed: measured while the outputs were made, one system after the other in one process, behind a warm-up "
-            "(the median of three passes where one takes less than a second); a busy machine changes it."
-        )
-    return [*told, *more]
-
-
 def tested_by(paired: Paired) -> str:
     """`paired randomisation, 10,000 trials, seed 12345`."""
     trials = "resamples" if paired.test == "bootstrap" else "trials"
