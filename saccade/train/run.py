@@ -195,6 +195,7 @@ class _Run:
     def _on_validated(self, event: Validated) -> Iterator[Event]:
         yield from self._flush()
         if not math.isfinite(event.values["loss"]):
+            yield from self.saver.wait()  # what is still on its way to the disk will stand there
             raise self._diverged(event.update, f"the loss on the validation data is {event.values['loss']}")
         self.log.note(kind="validated", update=event.update, best=event.best, **event.values)
         if event.best:
