@@ -41,6 +41,8 @@ from saccade.cli.streams import speak_utf8, tell
 from saccade.errors import SaccadeError
 
 _NAMES = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EROFS)
+_GPU_IS_FULL = "OutOfMemoryError"
+"""torch's, by its name: torch need not be imported to tell."""
 _FULL = re.compile("can't allocate memory|bad_alloc")
 _LOWER = "Lower --batch-tokens, or train.batch_tokens when training, or take a smaller model."
 _DISK = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EIO: "the device fails"}
@@ -80,13 +82,14 @@ def told(error: BaseException) -> int | None:
         case OSError() if error.filename is not None:
             tell(f"{error.filename}: {error.strerror or error}.")
             return 2 if error.errno in _NAMES else 1
-        case RuntimeError() if (
-            type(error).__name__ == "OutOfMemoryError"
-        ):  # torch's, which need not be imported to tell
+        case RuntimeError() if type(error).__name__ == _GPU_IS_FULL:
             tell(f"the GPU's memory is full: {error}\n{_LOWER}")
             return 1
-        case MemoryError() | RuntimeError() if isinstance(error, MemoryError) or _FULL.search(str(error)):
-            tell(f"the memory is full{f': {error}' if str(error) else '.'}\n{_LOWER}")
+        case RuntimeError() if _FULL.search(str(error)):
+            tell(f"the memory is full: {error}\n{_LOWER}")
+            return 1
+        case MemoryError():
+            tell(f"the memory is full.\n{_LOWER}")
             return 1
     return None
 

@@ -6,6 +6,7 @@ A second Ctrl-C does not wait.
 import os
 import signal
 import time
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -53,7 +54,8 @@ class Stopping:
         if number == _HANGUP:
             self._leave_terminal()
         if self.armed and not again:
-            os.write(2, _NOTICE)  # not through sys.stderr: the signal may have come in the midst of a write to it
+            with suppress(OSError):  # a log that is full does not end the training
+                os.write(2, _NOTICE)  # not through sys.stderr: the signal may have come in the midst of a write to it
         elif not self.armed or number == signal.SIGINT:
             self._stop_at_once()
 

@@ -112,6 +112,17 @@ def test_a_long_line_is_told_of() -> None:
     assert "1 line longer than the model reads (512 tokens): the rest was not read." in done.stderr
 
 
+def test_a_long_line_is_told_of_where_it_is_explained_or_compared(home: Path, tmp_path: Path) -> None:
+    explained = saccade_command("explain", "run", "good " * 600, "-o", tmp_path / "a.npz")
+    assert "longer than the model reads" in explained.stderr
+    assert "longer" not in saccade_command("explain", "run", "good", "-o", tmp_path / "a.npz").stderr
+    row = (home / "data-run" / "test.tsv").read_text(encoding="utf-8").splitlines()[0]
+    (tmp_path / "long.tsv").write_text(f"{row}\n{row}{' good' * 600}\n", encoding="utf-8")
+    compared = saccade_command("compare", "run", "run", "--names", "x,y", "--source", tmp_path / "long.tsv")
+    assert compared.exit_code == 0, compared.stderr
+    assert "x: 1 line longer than it reads; the rest of each was not read." in compared.stdout
+
+
 def test_evaluate_tells_each_label_and_who_is_taken_for_whom() -> None:
     done = saccade_command("evaluate", "run")
     assert done.exit_code == 0, done.stderr

@@ -159,6 +159,26 @@ def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
 
 
 @full
+def test_a_training_is_stopped_and_saved_where_that_cannot_be_told(tmp_path: Path) -> None:
+    never = ("updates=100000", "validate_every=100000", "log_every=1")
+    settings = [part for each in never for part in ("--set", f"train.{each}")]
+    command = ["train", write_corpus(tmp_path), "--out", tmp_path / "run", *settings]
+    log = tmp_path / "run" / "metrics.jsonl"
+    with Path("/dev/full").open("wb") as nowhere:
+        process = subprocess.Popen([sys.executable, "-m", "saccade.cli", *map(str, command)], stderr=nowhere)
+    try:
+        deadline = time.monotonic() + 60
+        while not (log.is_file() and log.read_bytes().count(b"\n") > 3) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 143
+    finally:
+        process.kill()
+        process.wait()
+    assert list((tmp_path / "run" / "checkpoints").glob("step-*"))
+
+
+@full
 def test_help_that_cannot_be_written_is_told() -> None:
     with Path("/dev/full").open("wb") as out:
         done = subprocess.run(
