@@ -162,7 +162,7 @@ def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
 def test_a_training_is_stopped_and_saved_where_that_cannot_be_told(tmp_path: Path) -> None:
     never = ("updates=100000", "validate_every=100000", "log_every=1")
     settings = [part for each in never for part in ("--set", f"train.{each}")]
-    command = ["train", write_corpus(tmp_path), "--out", tmp_path / "run", *settings]
+    command = ["train", write_corpus(tmp_path), "-q", "--out", tmp_path / "run", *settings]
     log = tmp_path / "run" / "metrics.jsonl"
     with Path("/dev/full").open("wb") as nowhere:
         process = subprocess.Popen([sys.executable, "-m", "saccade.cli", *map(str, command)], stderr=nowhere)
