@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from saccade.checkpoint import CONFIG, Loaded
+from saccade.data.counts import many
 from saccade.data.labels import Labels
 from saccade.data.lengths import alike
 from saccade.data.readings import Reading, Row
@@ -79,6 +80,11 @@ class Engine:
             for i, answers in zip(some, self._answers([rows[i] for i in some], most), strict=True):
                 found[i] = answers
         return [Classified(*each) for each in zip(texts, found, cut, strict=True)]
+
+    def told_of_cut(self, lines: int) -> list[str]:
+        """A sentence, where some lines were not read to their end."""
+        told = f"{many(lines, 'line')} longer than the model reads ({self.reading.told}): the rest was not read."
+        return [told] if lines else []
 
     def read(self, line: str | tuple[str, ...], number: int = 1) -> tuple[str, ...]:
         """The texts of a line."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 import typer
 
 from saccade.cli.options import Device, Run
-from saccade.cli.streams import Input, chunks, count, output, tell, to_json
+from saccade.cli.streams import Input, chunks, output, tell, to_json
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ def classify(
             file.flush()
     if lines is not None:
         lines.tell_repairs()
-    if cut:
-        tell(f"{count(cut, 'line')} longer than the model reads ({engine.reading.told}): the rest was not read.")
+    for told in engine.told_of_cut(cut):
+        tell(told)
 
 
 Writer = Callable[[TextIO, "Classified"], None]

@@ -156,13 +156,14 @@ class ClassifyRecipe(Recipe):
         counts = Counts()
         every = self.to_score(files, split, base, counts, loaded.path)
         engine = engine_of(loaded)
-        given = [each.label for each in engine.classify([each.texts for each in every])]
+        answers = engine.classify([each.texts for each in every])
+        given = [each.label for each in answers]
         true = [each.label for each in every]
         measured = classification(true, given, order=engine.labels.names, confidence=confidence)
         return Scores(
             {"accuracy": measured.accuracy, "macro_f1": measured.macro_f1},
             tables_of(measured, engine.labels),
-            tuple(counts.mended("text")),
+            (*counts.mended("text"), *engine.told_of_cut(sum(each.cut for each in answers))),
         )
 
     def to_score(self, files: Sequence[Path], split: Split, base: Path, counts: Counts, run: Path) -> list[Example]:

@@ -121,6 +121,9 @@ def test_a_long_line_is_told_of_where_it_is_explained_or_compared(home: Path, tm
     compared = saccade_command("compare", "run", "run", "--names", "x,y", "--source", tmp_path / "long.tsv")
     assert compared.exit_code == 0, compared.stderr
     assert "x: 1 line longer than it reads; the rest of each was not read." in compared.stdout
+    scored = saccade_command("evaluate", "run", tmp_path / "long.tsv")
+    assert "1 line longer than the model reads (512 tokens): the rest was not read." in scored.stderr
+    assert "longer" not in saccade_command("evaluate", "run").stderr
 
 
 def test_evaluate_tells_each_label_and_who_is_taken_for_whom() -> None:
